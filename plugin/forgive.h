@@ -1,0 +1,126 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/* The public C interface for training loops: step begin and end, statistics, and the ledger of forgiven ranges. */
+#ifndef FORGIVE_PLUGIN_FORGIVE_H_
+#define FORGIVE_PLUGIN_FORGIVE_H_
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define FORGIVE_API_VERSION 1
+
+#if defined(__GNUC__)
+#define FORGIVE_EXPORT __attribute__((visibility("default")))
+#else
+#define FORGIVE_EXPORT
+#endif
+
+/* Every function returns FORGIVE_OK or one of the negative codes; forgive_last_error() then says, in one line,
+ * what was wrong and what to do. All functions may be called from any thread. */
+enum {
+  FORGIVE_OK = 0,
+  FORGIVE_ERROR_NOT_STARTED = -1, /* the plugin has no engine yet: NCCL has not initialised it */
+  FORGIVE_ERROR_BAD_ARGUMENT = -2,
+  FORGIVE_ERROR_STEP_OPEN = -3,      /* begin while a step is open, or end of a step that is not */
+  FORGIVE_ERROR_RECEIVES_POSTED = -4, /* begin while receives are posted: the step stays reliable */
+  FORGIVE_ERROR_LATCHED = -5, /* the process was latched reliable; the step stays reliable */
+  FORGIVE_ERROR_NOT_BUILT = -6
+};
+
+/* The text of this thread's last error; never NULL. */
+FORGIVE_EXPORT const char* forgive_last_error(void);
+
+/* Opens the loss budget of training step `step` (numbers rise): P_low of expected_bytes if critical is not 0,
+ * else P_high. expected_bytes: the forgivable bytes that this rank will receive through the plugin in the step;
+ * 0: what the last closed step received. Returns when the engine has it. (Seed: Receiver::OnStepBegin.)
+ * Called between collectives, device synchronised; see docs/using.md, The operator's word. */
+FORGIVE_EXPORT int forgive_step_begin(uint64_t step, int critical, uint64_t expected_bytes);
+
+/* The same, classified by the built-in detector from the norms seen so far. Not built yet: answers
+ * FORGIVE_ERROR_NOT_BUILT. */
+FORGIVE_EXPORT int forgive_step_begin_norm(uint64_t step, double gradient_norm, uint64_t expected_bytes);
+
+/* Closes the step's budget: nothing is forgiven on its account afterwards. (Seed: OnAllReduceComplete.) */
+FORGIVE_EXPORT int forgive_step_end(uint64_t step);
+
+/* One step's account. Bytes unless said otherwise; counts forgivable bytes only. */
+typedef struct forgive_step_stats_v1 {
+  uint64_t step;
+  uint32_t critical; /* 0 or 1 */
+  uint32_t open;     /* 0 or 1 */
+  uint32_t p_ppm;
+  uint32_t reserved;
+  uint64_t expected;
+  uint64_t budget;
+  uint64_t received;
+  uint64_t forgiven;
+  uint64_t outstanding;
+  uint64_t contributions_lost; /* sum of forgiven bytes x the ranks whose contribution went with them */
+  uint64_t trims;              /* trimmed headers of this step's flows */
+  uint64_t settled;            /* received + forgiven, counted also after closing */
+  uint64_t budget_violations;  /* times a bound did not hold when checked; always 0 */
+  uint64_t begin_ns, end_ns;   /* CLOCK_MONOTONIC; end_ns 0 while open */
+} forgive_step_stats_t;
+
+/* Totals of the process since its start, or since init. Bytes unless said otherwise. */
+typedef struct forgive_stats_v1 {
+  uint64_t size; /* set by the caller to sizeof(forgive_stats_t): an older caller gets the fields it knows */
+  uint64_t api_version;
+  uint64_t steps; /* steps begun */
+  uint64_t sent_bytes;          /* payload bytes sent, retransmissions included */
+  uint64_t sent_exempt_bytes;   /* the part of them that was sent while Exempt */
+  uint64_t retransmitted_bytes;
+  uint64_t received_bytes;      /* distinct payload bytes that arrived */
+  uint64_t duplicate_bytes;
+  uint64_t forgiven_bytes;
+  uint64_t contributions_lost;
+  uint64_t late_bytes; /* payload that arrived after it had been forgiven, and was discarded */
+  uint64_t packets_sent, packets_received;
+  uint64_t trims;  /* trimmed headers accepted */
+  uint64_t marks;  /* data packets that arrived with CE */
+  uint64_t reports_sent, reports_received;
+  /* decisions at a trimmed header, by reason (docs/protocol.md) */
+  uint64_t decided_already_settled, decided_not_forgivable, decided_no_open_budget, decided_not_vested,
+      decided_over_budget, decided_draw_refused, decided_forgiven;
+  /* sender */
+  uint64_t rate_cuts_mark, rate_cuts_trim, rate_cuts_timeout;
+  uint64_t signals_ignored; /* congestion signals that an Exempt sender ignored */
+  uint64_t timeouts;        /* retransmission timeouts */
+  uint64_t lost_by_request, lost_by_rack; /* packets */
+  uint64_t mode_changes;
+  /* what was refused before it touched any state, in packets */
+  uint64_t bad_tag, malformed, unknown_connection, replayed, bad_crc, out_of_window;
+  uint64_t socket_drops; /* packets the kernel dropped for want of socket buffer, where it says so */
+  uint64_t not_posted_operator_latch; /* posts refused eligibility by the 4 x rule */
+  uint64_t budget_violations;
+} forgive_stats_t;
+
+FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);
+
+/* The account of one step (the last 256 are kept). FORGIVE_ERROR_BAD_ARGUMENT: not known. */
+FORGIVE_EXPORT int forgive_step_stats(uint64_t step, forgive_step_stats_t* out);
+
+/* One line of the ledger: message bytes [offset, offset + length) were zero-filled instead of received. */
+typedef struct forgive_range_v1 {
+  uint64_t receive_comm;  /* the receive communicator as NCCL holds it (the pointer given by accept) */
+  uint64_t connection_id; /* as in the data header's connection_id on the wire, host byte order */
+  uint64_t step;
+  uint32_t message; /* 0-based number of the message on its communicator */
+  uint32_t offset;
+  uint32_t length;
+  uint32_t contributions; /* ranks whose contribution was lost with each byte */
+} forgive_range_t;
+
+/* Copies ledger lines `first`, first + 1, ... into out, at most capacity of them, in the order of decision.
+ * Returns how many were copied (0: there are no more), or a negative code. The ledger keeps
+ * FORGIVE_LEDGER_LINES lines (default 1,048,576); forgive_ledger_lost() says how many were not kept. */
+FORGIVE_EXPORT int64_t forgive_forgiven_ranges(uint64_t first, forgive_range_t* out, uint64_t capacity);
+FORGIVE_EXPORT uint64_t forgive_ledger_lost(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* FORGIVE_PLUGIN_FORGIVE_H_ */
