@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+// The burst interface that every driver implements: kernel UDP, memory, and wrappers around them.
+#ifndef FORGIVE_DATAPLANE_DRIVER_H_
+#define FORGIVE_DATAPLANE_DRIVER_H_
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "transport/endpoint.h"
+
+namespace forgive {
+
+struct DriverCounters {
+  uint64_t socket_drops = 0;     // packets the kernel dropped for want of buffer
+  uint64_t send_errors = 0;      // packets the kernel refused for another reason than "try again"
+  uint64_t truncated = 0;        // datagrams that a local buffer cut: drops
+  uint64_t raw_packets = 0;      // cut packets that only the raw path saw
+  uint64_t faults_injected = 0;  // by the fault-injecting driver
+};
+
+// One local UDP port of one device. Called by one thread, the engine's.
+class Driver {
+ public:
+  virtual ~Driver() = default;
+
+  // Fills up to out.size() datagrams and returns how many. Their bytes stay valid until the next call.
+  virtual size_t ReceiveBurst(std::span<Datagram> out) = 0;
+  // Sends packets from the front; returns how many were taken (the rest: "try again"). A packet that the kernel
+  // refuses for good (no route, too large) counts as taken and as an error: loss recovery deals with it.
+  virtual size_t SendBurst(std::span<const Transmit> packets) = 0;
+
+  virtual Address local_address() const = 0;
+  // The largest UDP payload that the device's MTU lets pass unfragmented.
+  virtual uint32_t max_datagram_bytes() const = 0;
+  // File descriptors that become readable when something arrives; empty: poll only.
+  virtual std::span<const int> poll_fds() const { return {}; }
+  // When a driver holds packets back (faults, relays): when it wants ReceiveBurst or SendBurst called again.
+  virtual TimePoint next_deadline() const { return kNever; }
+  virtual DriverCounters counters() const = 0;
+  // One line: what it is, what the kernel granted, what it cannot see.
+  virtual std::string description() const = 0;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_DRIVER_H_

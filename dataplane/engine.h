@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine: one poll thread a rank, the owner of its step table and endpoints; requests come through a ring.
+#ifndef FORGIVE_DATAPLANE_ENGINE_H_
+#define FORGIVE_DATAPLANE_ENGINE_H_
+
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "dataplane/driver.h"
+#include "transport/endpoint.h"
+
+namespace forgive {
+
+// A request in flight, in memory of whoever posted it (one slot of a request table). The poster writes everything
+// before Submit; the engine publishes size and reason and then `state` (release); the poster reads `state` (acquire).
+struct RequestSlot {
+  enum State : uint32_t { kIdle, kPosted, kDone, kFailed };
+  std::atomic<uint32_t> state{kIdle};
+  FailReason reason = FailReason::kNone;
+  uint64_t size = 0;  // bytes; of a receive: as sent
+};
+
+// A connection as the plugin sees it; shared by the plugin and the engine, freed when both let go.
+struct ConnectionSlot {
+  enum State : uint32_t { kConnecting, kReady, kFailed, kClosed };
+  std::atomic<uint32_t> state{kConnecting};
+  std::atomic<uint32_t> reason{0};  // a FailReason, once failed
+  uint32_t device = 0;
+  ConnectionHandle handle;
+  uint64_t connection_id = 0;  // as its data carry it on the wire
+  uint32_t peer_traffic_class = 0;
+  void* user = nullptr;  // the plugin's communicator, copied into ledger lines
+};
+
+struct ListenerSlot;  // opaque to users
+
+struct DeviceOptions {
+  std::string interface;       // for messages
+  std::string local_address;   // numeric, IPv4 or IPv6 (link-local: with %scope)
+  uint16_t port_low = 0;       // 0: any
+  uint16_t port_high = 0;
+};
+
+struct EngineOptions {
+  Config transport;
+  std::string driver = "udp";  // udp; "memory" only by tests through `driver_factory`
+  std::vector<DeviceOptions> devices;
+  uint64_t seed = 0;        // draws only
+  uint8_t dscp_data = 10;
+  uint8_t dscp_control = 46;
+  uint8_t dscp_trimmed = 11;
+  bool require_trimmed_dscp = false;
+  uint64_t receive_buffer_bytes = 64u << 20;
+  std::string fault;        // the fault-injecting driver's specification; empty: none
+  std::string fault_log;    // file of what it trimmed
+  std::string relay;        // HOST:PORT of a user-space relay that stands for the switch; empty: none
+  int cpu = -1;             // pin the poll thread; -1: never
+  bool busy_poll = false;   // never sleep
+  uint32_t command_ring = 4096;
+  // Makes the driver of a device instead of the named one. Throws nothing; returns nullptr and sets *error.
+  std::function<std::unique_ptr<Driver>(const DeviceOptions&, const EngineOptions&, std::string* error)>
+      driver_factory;
+};
+
+// What the engine publishes a few times a millisecond at most; read from any thread as one consistent copy.
+struct EngineSnapshot {
+  Counters counters;             // sum over endpoints
+  DriverCounters driver;         // sum over devices
+  uint64_t turns = 0;
+};
+
+// A sample of one connection for traces.
+struct ConnectionSample {
+  uint32_t device = 0;
+  Endpoint::ConnectionFacts facts;
+};
+
+class Engine {
+ public:
+  // Opens the drivers and starts the poll thread. nullptr: *error says in one line what and what to do.
+  static std::unique_ptr<Engine> Start(const EngineOptions& options, std::string* error);
+  ~Engine();  // stops the thread; connections are closed
+
+  // ---- Called from any thread; none waits for the peer. ----
+
+  // Where a device listens, for the handle.
+  Address local_address(uint32_t device) const;
+  uint32_t max_datagram_bytes(uint32_t device) const;
+  std::string driver_description(uint32_t device) const;
+
+  // A listener; its ticket and the device's address go to the peer. nullptr: over the limit.
+  std::shared_ptr<ListenerSlot> Listen(uint32_t device, ListenTicket* ticket);
+  // The next connection that was accepted on it; nullptr: none yet.
+  std::shared_ptr<ConnectionSlot> Accept(const std::shared_ptr<ListenerSlot>& listener);
+  void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
+  // Starts a handshake; poll the slot's state.
+  std::shared_ptr<ConnectionSlot> Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
+                                          uint32_t traffic_class);
+  // Returns when the engine has let go of all memory of the connection (a turn of the engine).
+  void Close(const std::shared_ptr<ConnectionSlot>& connection);
+
+  // The data path: false means "try again" (ring or message table full). `request` must stay until its state is
+  // kDone or kFailed, or Close returned. The cookie fields of the requests are set by the engine.
+  bool PostSend(ConnectionSlot* connection, RequestSlot* request, const SendRequest& send);
+  bool PostReceive(ConnectionSlot* connection, RequestSlot* request, const ReceiveRequest& receive);
+
+  // Steps; each returns when the engine has applied it.
+  StepResult BeginStep(const StepPlan& plan, StepAccount* opened);
+  StepResult EndStep(uint64_t step, StepAccount* closed);
+  // The account of a step that is still in the table. False: it is not.
+  bool FindStep(uint64_t step, StepAccount* out);
+
+  EngineSnapshot Snapshot() const;
+  // Samples of every open connection (a turn of the engine); for traces, a thousand times a second at most.
+  std::vector<ConnectionSample> SampleConnections();
+
+  // Ledger lines since the last call, appended to *out; to be called by one thread. Never loses a line: the engine
+  // takes no datagram while its ledger ring is full.
+  void DrainLedger(std::vector<Event>* out);
+
+ private:
+  class Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_ENGINE_H_

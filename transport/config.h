@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every limit and parameter of the transport: nothing in it is a constant elsewhere.
+#ifndef FORGIVE_TRANSPORT_CONFIG_H_
+#define FORGIVE_TRANSPORT_CONFIG_H_
+
+#include <cstdint>
+
+#include "transport/units.h"
+
+namespace forgive {
+
+// The largest payload of a data packet. The seed's "one packet" is the connection's own max_payload.
+inline constexpr uint32_t kMaxPayloadBytes = 4096;
+// Segments begin at multiples of this; a message's end slot is one of it.
+inline constexpr uint32_t kUnitBytes = 16;
+inline constexpr uint32_t kMaxSackRanges = 32;
+inline constexpr uint32_t kMaxRequestRanges = 8;
+inline constexpr int kMaxPaths = 8;
+
+enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra };
+enum class CongestionRestart : uint8_t { kStep, kNever };
+
+struct Config {
+  // Segments. Rounded down to kUnitBytes; the handshake may agree on less.
+  uint32_t max_payload_bytes = kMaxPayloadBytes;
+  bool payload_crc = true;
+  bool tags = true;  // off only where nothing can forge: in memory
+
+  // Limits.
+  uint32_t max_connections = 4096;
+  uint32_t max_listeners = 1024;
+  uint32_t max_messages = 64;             // posted and not completed, per connection and direction; a power of two
+  uint64_t window_bytes = 1 << 20;        // most bytes in flight of one connection
+  uint64_t scoreboard_bytes = 4u << 20;   // how far data may run ahead of rcv_nxt; a power of two
+  uint32_t packet_number_window = 16384;  // older packet numbers are dropped; a power of two
+  uint32_t max_steps = 64;                // open, or closed with messages not completed
+
+  // The seed's parameters. p is chosen per step by whoever opens it.
+  Fraction forgiveness_probability{Fraction::kOne};  // P
+
+  // The fabric trims: a frame shorter than its header announces is a trim. Else it is a drop.
+  bool fabric_trims = true;
+
+  // Pacing and congestion control.
+  CongestionControlKind congestion_control = CongestionControlKind::kDcqcnPaper;
+  CongestionRestart congestion_restart = CongestionRestart::kStep;
+  BitsPerSecond link_rate{};          // 0: not known; then nothing is paced at line rate
+  BitsPerSecond assumed_link_rate{25000000000};  // what the rate constants are fractions of where it is not known
+  Nanoseconds base_rtt{};             // what the timers are multiples of; 0: the least RTT measured
+  uint32_t packet_overhead_bytes = 122;  // headers of a data packet on the wire, for pacing
+  uint32_t pacing_burst_bytes = 16384;   // how far the pacer may run ahead of its rate, for batching
+
+  // Reports.
+  uint32_t report_every_packets = 16;
+  Nanoseconds max_report_delay = Milliseconds(1);  // else a quarter of the RTT
+
+  // Loss recovery.
+  Nanoseconds initial_rtt = Milliseconds(1);
+  Nanoseconds min_rto = Milliseconds(20);
+  Nanoseconds max_rto = Seconds(2);
+  bool rto_backoff = true;
+  bool go_back_n = false;  // not built
+
+  // Liveness and handshake.
+  Nanoseconds peer_timeout = Seconds(30);
+  Nanoseconds connect_retry = Milliseconds(50);
+  uint32_t connect_tries_per_size = 4;
+  Nanoseconds linger = Seconds(5);  // how long a closed receiver still answers
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_CONFIG_H_

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What every congestion control answers to: marks, trims, timeouts and time; a rate and a window.
+#ifndef FORGIVE_TRANSPORT_CONGESTION_CONTROL_H_
+#define FORGIVE_TRANSPORT_CONGESTION_CONTROL_H_
+
+#include <cstdint>
+
+#include "transport/config.h"
+#include "transport/units.h"
+
+namespace forgive {
+
+enum class CongestionSignal : uint8_t { kMark, kTrim, kTimeout };
+
+// One per sending connection. The sender decides whether a signal is ignored (Exempt); this only computes.
+class CongestionControl {
+ public:
+  virtual ~CongestionControl() = default;
+
+  // Starts anew at line rate: the first message of a step.
+  virtual void Restart(TimePoint now) = 0;
+  // A signal that is obeyed. Returns true if it cut the rate at once (a cut may also come later, by OnDeadline:
+  // cuts_since_last_asked says how many and for which cause).
+  virtual void OnSignal(TimePoint now, CongestionSignal signal) = 0;
+  virtual void OnSent(TimePoint now, uint64_t bytes) = 0;   // byte counters
+  virtual void OnDeadline(TimePoint now) = 0;               // timers
+  virtual TimePoint next_deadline() const = 0;
+  virtual void set_base_rtt(Nanoseconds rtt) = 0;
+
+  // 0: not limited.
+  virtual BitsPerSecond rate() const = 0;
+  // Most bytes in flight, at most Config::window_bytes.
+  virtual uint64_t window_bytes() const = 0;
+
+  // Rate cuts so far by their cause.
+  struct Cuts {
+    uint64_t mark = 0;
+    uint64_t trim = 0;
+    uint64_t timeout = 0;
+  };
+  virtual const Cuts& cuts() const = 0;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_CONGESTION_CONTROL_H_

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+// CRC32C (Castagnoli) of a payload, by the processor's instruction where it has one.
+#ifndef FORGIVE_TRANSPORT_CRC32C_H_
+#define FORGIVE_TRANSPORT_CRC32C_H_
+
+#include <cstddef>
+#include <cstdint>
+
+namespace forgive {
+
+// The CRC32C of `length` bytes (initial value and final xor of all ones, as in iSCSI: RFC 3720).
+uint32_t Crc32c(const void* bytes, size_t length);
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_CRC32C_H_

@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: Apache-2.0
+// The whole surface of the transport: requests and datagrams in, packets and events out, and one deadline.
+#ifndef FORGIVE_TRANSPORT_ENDPOINT_H_
+#define FORGIVE_TRANSPORT_ENDPOINT_H_
+
+#include <array>
+#include <cstdint>
+#include <memory>
+
+#include "transport/config.h"
+#include "transport/counters.h"
+#include "transport/event.h"
+#include "transport/receiver.h"
+#include "transport/sender.h"
+#include "transport/step_table.h"
+#include "transport/units.h"
+#include "transport/wire.h"
+
+namespace forgive {
+
+// Where a peer is: opaque to the transport (drivers keep a socket address in it), compared byte by byte.
+struct Address {
+  std::array<uint8_t, 28> bytes{};
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// What arrived. `length` is the least of what the frame, the IP header and the UDP header say was the UDP payload.
+// A datagram that the local buffer cut must not be given to the endpoint.
+struct Datagram {
+  Address source;
+  const uint8_t* bytes = nullptr;
+  size_t length = 0;
+  bool ce = false;
+};
+
+enum class PacketClass : uint8_t { kData, kControl };
+
+// One packet to leave. The payload view is the user's own memory: valid until the next Post of a close.
+struct Transmit {
+  Address destination;
+  PacketClass packet_class = PacketClass::kControl;
+  uint16_t path = 0;
+  ConnectionHandle connection;
+  uint32_t header_length = 0;   // bytes of `header`
+  uint32_t payload_length = 0;  // bytes at `payload`, behind the header
+  const uint8_t* payload = nullptr;
+  std::array<uint8_t, kMaxReportBytes> header;
+};
+
+// What a listener hands to its peer out of band (in NCCL's handle).
+struct ListenTicket {
+  uint64_t listen_id = 0;
+  SipKey secret;
+};
+
+enum class PostResult : uint8_t { kAccepted, kTryAgain, kOverLimit, kUnknownConnection, kFailed };
+
+struct ListenRequest {
+  uint64_t cookie = 0;
+};
+struct ConnectRequest {
+  uint64_t cookie = 0;
+  Address peer;
+  ListenTicket ticket;
+  uint32_t max_payload_bytes = kMaxPayloadBytes;  // what the local MTU allows
+  uint32_t traffic_class = 0;
+};
+struct CloseRequest {
+  ConnectionHandle connection;
+};
+
+// A sans-IO endpoint: all connections of one NIC of one rank. Not thread-safe: one owner.
+class Endpoint {
+ public:
+  // `entropy` makes connection ids, nonces and listen secrets: 32 bytes of getrandom in production, a seed in
+  // tests. `steps` is the rank's table and outlives the endpoint.
+  Endpoint(const Config& config, StepTable* steps, const std::array<uint8_t, 32>& entropy, const Identity& identity);
+  ~Endpoint();
+
+  PostResult Post(const ListenRequest& request, ListenTicket* ticket);
+  void CloseListener(uint64_t listen_id);
+  // kConnected or kFailed follows, with the request's cookie.
+  PostResult Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* connection);
+  PostResult Post(TimePoint now, ConnectionHandle connection, const SendRequest& request);
+  PostResult Post(TimePoint now, ConnectionHandle connection, const ReceiveRequest& request);
+  // Afterwards no memory of the connection is read or written, and its requests get no events. The peer is told.
+  void Post(TimePoint now, const CloseRequest& request);
+
+  void OnDatagram(TimePoint now, const Datagram& datagram);
+  void OnDeadline(TimePoint now);
+  // The next packet to leave. False: nothing may leave now.
+  bool NextTransmit(TimePoint now, Transmit* out);
+  bool NextEvent(Event* out);
+  // When OnDeadline or NextTransmit has work again; a moment in the past if it has now.
+  TimePoint next_deadline() const;
+
+  const Counters& counters() const;
+  // Facts of one connection for statistics and traces; false if it is unknown.
+  struct ConnectionFacts {
+    bool sends = false;           // else it receives
+    uint64_t connection_id = 0;   // as its data carry it
+    BitsPerSecond rate;           // of the sender; 0: not limited
+    Nanoseconds smoothed_rtt;
+    uint64_t bytes_in_flight = 0;
+    bool exempt = false;
+    uint32_t max_payload = 0;
+  };
+  bool Facts(TimePoint now, ConnectionHandle connection, ConnectionFacts* out) const;
+
+ private:
+  struct Impl;
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_ENDPOINT_H_

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core tells whoever turns its crank: events in a bounded queue that is drained, never a call upwards.
+#ifndef FORGIVE_TRANSPORT_EVENT_H_
+#define FORGIVE_TRANSPORT_EVENT_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "transport/check.h"
+
+namespace forgive {
+
+// Names a connection of one endpoint; never reused within 2^16 connections in the same slot.
+struct ConnectionHandle {
+  uint32_t value = UINT32_MAX;
+  friend constexpr bool operator==(ConnectionHandle, ConnectionHandle) = default;
+};
+
+enum class FailReason : uint8_t {
+  kNone,
+  kPeerSilent,       // nothing heard for Config::peer_timeout
+  kReset,            // the peer closed or failed it
+  kTooLong,          // a send longer than its posted receive
+  kRefused,          // the listener refused the handshake
+  kVersionMismatch,  // the peer speaks another version
+  kNoAnswer,         // the handshake was never answered
+  kClosedHere,       // closed with requests unfinished
+};
+
+struct Event {
+  enum class Kind : uint8_t {
+    kConnected,  // a Connect of ours was accepted
+    kIncoming,   // a listener accepted: cookie is the listener's, connection is new
+    kSent,       // a send is acknowledged: cookie
+    kReceived,   // a receive is whole: cookie, size
+    kForgiven,   // a line of the ledger: step, message, offset, length, contributions
+    kFailed,     // the connection failed: reason; its requests get no further events
+  };
+  Kind kind = Kind::kFailed;
+  FailReason reason = FailReason::kNone;
+  ConnectionHandle connection;
+  uint64_t cookie = 0;  // of the request, as posted
+  uint64_t size = 0;    // kReceived: bytes as sent
+  uint64_t step = 0;
+  uint64_t connection_id = 0;  // kForgiven: as on the wire
+  uint32_t message = 0;
+  uint32_t offset = 0;  // kForgiven: bytes, in the message
+  uint32_t length = 0;  // kForgiven: bytes
+  uint32_t contributions = 0;
+};
+
+// A ring of events. Invariant: what one datagram or deadline can cause fits in kReserve, and the endpoint takes no
+// datagram while less is free, so Push never finds it full.
+class EventQueue {
+ public:
+  static constexpr uint32_t kReserve = 512;
+
+  explicit EventQueue(uint32_t capacity) : events_(capacity) {
+    FORGIVE_CHECK(capacity >= 2 * kReserve && (capacity & (capacity - 1)) == 0);
+  }
+
+  void Push(const Event& event) {
+    FORGIVE_CHECK(size() < events_.size());
+    events_[tail_++ & (events_.size() - 1)] = event;
+  }
+  bool Pop(Event* out) {
+    if (head_ == tail_) return false;
+    *out = events_[head_++ & (events_.size() - 1)];
+    return true;
+  }
+  uint64_t size() const { return tail_ - head_; }
+  bool HasReserve() const { return events_.size() - size() >= kReserve; }
+
+ private:
+  std::vector<Event> events_;
+  uint64_t head_ = 0;
+  uint64_t tail_ = 0;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_EVENT_H_
