@@ -18,7 +18,7 @@ inline constexpr uint32_t kMaxRequestRanges = 8;
 inline constexpr int kMaxPaths = 8;
 
 enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra };
-enum class CongestionRestart : uint8_t { kStep, kNever };
+enum class CongestionRestart : uint8_t { kAtStep, kOff };
 
 struct Config {
   // Segments. Rounded down to kUnitBytes; the handshake may agree on less.
@@ -43,7 +43,7 @@ struct Config {
 
   // Pacing and congestion control.
   CongestionControlKind congestion_control = CongestionControlKind::kDcqcnPaper;
-  CongestionRestart congestion_restart = CongestionRestart::kStep;
+  CongestionRestart congestion_restart = CongestionRestart::kAtStep;
   BitsPerSecond link_rate{};          // 0: not known; then nothing is paced at line rate
   BitsPerSecond assumed_link_rate{25000000000};  // what the rate constants are fractions of where it is not known
   Nanoseconds base_rtt{};             // what the timers are multiples of; 0: the least RTT measured

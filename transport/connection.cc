@@ -1,0 +1,462 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection: handshake, liveness and end, around one sending or one receiving half.
+#include "transport/connection.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/wire_layout.h"
+
+namespace forgive {
+namespace {
+
+// Payload sizes that the handshake falls back to where a path lets nothing larger pass: Ethernet's 1,500 bytes with
+// IPv4 and IPv6, IPv6's least MTU, IPv4's.
+constexpr uint32_t kFallbackPayloadBytes[] = {1408, 1392, 1168, 448};
+
+// How many unanswered probes, besides the silence itself, it takes to call a peer dead. A process that was stopped
+// for longer than the timeout would otherwise blame its peers for its own silence.
+constexpr uint32_t kProbesBeforeSilent = 6;
+// A probe is sent whenever an eighth of the timeout passed in silence.
+constexpr int64_t kProbesPerTimeout = 8;
+
+// A reset is sent more than once at close; afterwards it answers what arrives while the connection lingers.
+constexpr uint32_t kResetsAtClose = 2;
+
+alignas(64) constexpr uint8_t kPadding[kDataHeaderBytes + kMaxPayloadBytes] = {};
+
+uint64_t NonceHead(const Nonce& nonce) {
+  uint64_t head;
+  std::memcpy(&head, nonce.data(), sizeof head);
+  return head;
+}
+
+// The payload size of the n-th attempt at a size: what the local MTU allows first, then the smaller fallbacks, then
+// around again.
+uint32_t PayloadOfAttempt(uint32_t largest, uint32_t attempt) {
+  uint32_t sizes[1 + std::size(kFallbackPayloadBytes)] = {largest};
+  uint32_t count = 1;
+  for (uint32_t size : kFallbackPayloadBytes) {
+    if (size < largest) sizes[count++] = size;
+  }
+  return sizes[attempt % count];
+}
+
+}  // namespace
+
+Connection::Connection(const ConnectionContext& context, ConnectionHandle handle, uint64_t local_id,
+                       const Nonce& nonce, const ConnectRequest& request, TimePoint now)
+    : context_(&context),
+      handle_(handle),
+      connector_(true),
+      state_(State::kConnecting),
+      local_id_(local_id),
+      peer_(request.peer),
+      secret_(request.ticket.secret),
+      nonce_(nonce),
+      connector_nonce_head_(NonceHead(nonce)),
+      cookie_(request.cookie),
+      traffic_class_(request.traffic_class),
+      next_connect_(now),
+      connect_end_(now + context.config->peer_timeout),
+      last_heard_(now) {
+  const uint32_t allowed = std::min(request.max_payload_bytes, context.config->max_payload_bytes);
+  max_payload_ = std::min(allowed, kMaxPayloadBytes) / kUnitBytes * kUnitBytes;
+  peer_id_ = request.ticket.listen_id;
+}
+
+Connection::Connection(const ConnectionContext& context, ConnectionHandle handle, uint64_t local_id,
+                       const Nonce& nonce, const Connect& connect, const SipKey& secret, const Address& source,
+                       TimePoint now)
+    : context_(&context),
+      handle_(handle),
+      connector_(false),
+      state_(State::kReady),
+      local_id_(local_id),
+      peer_id_(connect.connection_id),
+      peer_(source),
+      secret_(secret),
+      keys_(DeriveKeys(secret, connect.nonce, nonce)),
+      nonce_(nonce),
+      connector_nonce_head_(NonceHead(connect.nonce)),
+      max_payload_(std::min<uint32_t>(connect.max_payload, context.config->max_payload_bytes) / kUnitBytes * kUnitBytes),
+      reply_due_(true),
+      last_heard_(now) {
+  receiver_ = std::make_unique<Receiver>(*context.config, max_payload_, handle, local_id, context.steps,
+                                         context.counters, context.events);
+}
+
+bool Connection::IsAnswerTo(const Connect& connect) const {
+  return !connector_ && peer_id_ == connect.connection_id && connector_nonce_head_ == NonceHead(connect.nonce);
+}
+
+// ---- Requests ----
+
+PostResult Connection::Post(TimePoint now, const SendRequest& request) {
+  if (state_ != State::kReady) return PostResult::kFailed;
+  if (!connector_) return PostResult::kUnknownConnection;
+  if (!sender_->Post(request)) return PostResult::kTryAgain;
+  BeginWaiting(now);
+  return PostResult::kAccepted;
+}
+
+PostResult Connection::Post(TimePoint now, const ReceiveRequest& request) {
+  if (state_ != State::kReady) return PostResult::kFailed;
+  if (connector_) return PostResult::kUnknownConnection;
+  if (!receiver_->Post(request)) return PostResult::kTryAgain;
+  BeginWaiting(now);
+  return PostResult::kAccepted;
+}
+
+void Connection::Close(TimePoint now) {
+  if (state_ == State::kClosed) return;
+  const bool peer_waits = state_ == State::kReady || state_ == State::kFailed;
+  if (receiver_) receiver_->Close();
+  if (connector_) {
+    // The peer must learn that its posted receives will never be filled. A receiver says the same by a report.
+    resets_due_ = peer_waits && sender_ ? kResetsAtClose : 0;
+    if (reset_code_ == 0) reset_code_ = static_cast<uint16_t>(FailReason::kReset);
+  }
+  state_ = State::kClosed;
+  linger_end_ = now + context_->config->linger;
+}
+
+// ---- Packets ----
+
+void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagram) {
+  Counters& counters = *context_->counters;
+  if (!receiver_) {
+    ++counters.unknown_connection;
+    return;
+  }
+  header.packet_number = receiver_->ExpandPacketNumber(static_cast<uint32_t>(header.packet_number));
+  if (context_->config->tags && !VerifyTag(IncomingKey(), PacketType::kData, datagram.bytes, datagram.length,
+                                           header.packet_number)) {
+    ++counters.bad_tag;
+    return;
+  }
+  const size_t announced = kDataHeaderBytes + header.payload_length;
+  if (datagram.length > announced) {
+    ++counters.malformed;
+    return;
+  }
+  if (!receiver_->AcceptPacketNumber(header.packet_number)) {
+    ++counters.replayed;
+    return;
+  }
+  last_heard_ = now;
+  probes_unanswered_ = 0;
+  if (state_ == State::kFailed) {
+    resets_due_ = 1;  // the peer has not heard of it yet
+    return;
+  }
+  if (datagram.length == announced) {
+    receiver_->OnData(now, header, datagram.bytes + kDataHeaderBytes, datagram.ce);
+  } else if (context_->config->fabric_trims) {
+    receiver_->OnTrimmedHeader(now, header, datagram.ce);
+  } else {
+    ++counters.malformed;  // nothing on this path cuts packets: a fragment of one is a drop
+  }
+  FailIfHalfFailed(now);
+}
+
+void Connection::OnReport(TimePoint now, Report report, const Datagram& datagram) {
+  Counters& counters = *context_->counters;
+  if (!connector_ || state_ == State::kConnecting) {
+    ++counters.unknown_connection;
+    return;
+  }
+  if (!sender_) return;  // closed or failed before the handshake ended
+  report.report_number = sender_->ExpandReportNumber(static_cast<uint32_t>(report.report_number));
+  if (context_->config->tags &&
+      !VerifyTag(IncomingKey(), PacketType::kReport, datagram.bytes, datagram.length, report.report_number)) {
+    ++counters.bad_tag;
+    return;
+  }
+  ++counters.reports_received;
+  last_heard_ = now;
+  probes_unanswered_ = 0;
+  if (state_ != State::kReady) {
+    resets_due_ = report.closing ? 0 : 1;  // the peer has not heard of it yet
+    return;
+  }
+  sender_->OnReport(now, report);
+  FailIfHalfFailed(now);
+}
+
+void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram) {
+  Counters& counters = *context_->counters;
+  if (!connector_) {
+    ++counters.unknown_connection;
+    return;
+  }
+  if (!VerifyTag(secret_, PacketType::kConnectReply, datagram.bytes, datagram.length, 0) ||
+      reply.connector_nonce_echo != connector_nonce_head_) {
+    ++counters.bad_tag;
+    return;
+  }
+  if (state_ != State::kConnecting) {
+    ++counters.replayed;
+    return;
+  }
+  if (reply.status != ConnectStatus::kAccepted) {
+    const bool version = reply.status == ConnectStatus::kVersionMismatch;
+    Fail(now, version ? FailReason::kVersionMismatch : FailReason::kRefused, false);
+    return;
+  }
+  const bool sane = reply.max_payload >= kUnitBytes && reply.max_payload % kUnitBytes == 0 &&
+                    reply.max_payload <= max_payload_ && reply.scoreboard_bytes >= reply.max_payload;
+  if (!sane) {
+    ++counters.malformed;
+    return;
+  }
+  max_payload_ = reply.max_payload;
+  peer_id_ = reply.peer_connection_id;
+  keys_ = DeriveKeys(secret_, nonce_, reply.nonce);
+  sender_ = std::make_unique<Sender>(*context_->config, max_payload_, reply.scoreboard_bytes, handle_, peer_id_,
+                                     context_->counters, context_->events);
+  state_ = State::kReady;
+  last_heard_ = now;
+  Event event;
+  event.kind = Event::Kind::kConnected;
+  event.connection = handle_;
+  event.cookie = cookie_;
+  event.connection_id = peer_id_;
+  context_->events->Push(event);
+}
+
+void Connection::OnForeignVersion(TimePoint now) {
+  if (state_ == State::kConnecting) Fail(now, FailReason::kVersionMismatch, false);
+}
+
+void Connection::OnControl(TimePoint now, const Control& control, const Datagram& datagram) {
+  Counters& counters = *context_->counters;
+  if (state_ == State::kConnecting) {
+    ++counters.unknown_connection;
+    return;
+  }
+  if (context_->config->tags && !VerifyTag(IncomingKey(), control.type, datagram.bytes, datagram.length, 0)) {
+    ++counters.bad_tag;
+    return;
+  }
+  if (control.control_number <= control_seen_) {
+    ++counters.replayed;
+    return;
+  }
+  control_seen_ = control.control_number;
+  last_heard_ = now;
+  probes_unanswered_ = 0;
+  if (control.type == PacketType::kReset) {
+    if (state_ != State::kReady) return;
+    const bool too_long = control.code == static_cast<uint16_t>(FailReason::kTooLong);
+    Fail(now, too_long ? FailReason::kTooLong : FailReason::kReset, false);
+  } else if (control.type == PacketType::kProbe) {
+    if (state_ == State::kFailed || (connector_ && state_ == State::kClosed)) {
+      resets_due_ = 1;
+    } else if (receiver_) {
+      receiver_->OnProbe();
+    } else {
+      probe_reply_due_ = true;
+    }
+  }
+}
+
+// ---- Ends ----
+
+void Connection::Fail(TimePoint now, FailReason reason, bool tell_peer) {
+  if (state_ == State::kFailed || state_ == State::kClosed) return;
+  const bool connecting = state_ == State::kConnecting;
+  state_ = State::kFailed;
+  waiting_ = false;
+  if (tell_peer && !connecting) {
+    resets_due_ = kResetsAtClose;
+    reset_code_ = static_cast<uint16_t>(reason);
+  }
+  if (receiver_) receiver_->Close();
+  last_heard_ = now;
+  Event event;
+  event.kind = Event::Kind::kFailed;
+  event.reason = reason;
+  event.connection = handle_;
+  event.cookie = connecting ? cookie_ : 0;
+  event.connection_id = data_connection_id();
+  context_->events->Push(event);
+}
+
+void Connection::FailIfHalfFailed(TimePoint now) {
+  if (state_ != State::kReady) return;
+  if (sender_ && sender_->failed()) {
+    Fail(now, sender_->fail_reason(), false);
+  } else if (receiver_ && receiver_->failed()) {
+    Fail(now, receiver_->fail_reason(), true);
+  }
+}
+
+bool Connection::Unfinished() const {
+  return (sender_ && sender_->HasUnfinished()) || (receiver_ && receiver_->HasUnfinished());
+}
+
+// ---- Liveness ----
+
+Nanoseconds Connection::ProbeInterval() const { return context_->config->peer_timeout / kProbesPerTimeout; }
+
+// Silence counts from the moment when there is something to wait for.
+void Connection::BeginWaiting(TimePoint now) {
+  if (waiting_) return;
+  waiting_ = true;
+  probes_unanswered_ = 0;
+  last_probe_ = now;
+  last_heard_ = std::max(last_heard_, now);
+}
+
+void Connection::CheckLiveness(TimePoint now) {
+  if (!Unfinished()) {
+    waiting_ = false;
+    return;
+  }
+  BeginWaiting(now);
+  if (now - last_heard_ >= context_->config->peer_timeout && probes_unanswered_ >= kProbesBeforeSilent) {
+    Fail(now, FailReason::kPeerSilent, true);
+    return;
+  }
+  if (now >= std::max(last_heard_, last_probe_) + ProbeInterval()) {
+    last_probe_ = now;
+    ++probes_unanswered_;
+    probe_due_ = true;
+  }
+}
+
+void Connection::OnDeadline(TimePoint now) {
+  if (state_ == State::kConnecting) {
+    if (now >= connect_end_) Fail(now, FailReason::kNoAnswer, false);
+    return;
+  }
+  if (state_ != State::kReady) return;
+  if (sender_) {
+    sender_->OnDeadline(now);
+    if (sender_->TakeProbeDue(now)) probe_due_ = true;
+  }
+  FailIfHalfFailed(now);
+  if (state_ == State::kReady) CheckLiveness(now);
+}
+
+bool Connection::HasWork() const {
+  if (resets_due_ != 0 || probe_due_ || probe_reply_due_ || reply_due_) return true;
+  if (state_ == State::kConnecting) return true;
+  if (receiver_ && state_ != State::kFailed && receiver_->report_deadline() != kNever) return true;
+  return state_ == State::kReady && Unfinished();
+}
+
+TimePoint Connection::next_deadline() const {
+  if (resets_due_ != 0 || probe_due_ || probe_reply_due_ || reply_due_) return TimePoint{0};
+  TimePoint next = kNever;
+  if (state_ == State::kConnecting) return Earlier(next_connect_, connect_end_);
+  if (receiver_ && state_ != State::kFailed) next = receiver_->report_deadline();
+  if (state_ != State::kReady) return next;
+  if (sender_) next = Earlier(next, sender_->next_deadline());
+  if (waiting_ && Unfinished()) next = Earlier(next, std::max(last_heard_, last_probe_) + ProbeInterval());
+  return next;
+}
+
+// ---- Transmission ----
+
+const SipKey* Connection::OutgoingKey() const {
+  if (!context_->config->tags) return nullptr;
+  return connector_ ? &keys_.to_receiver : &keys_.to_sender;
+}
+
+bool Connection::NextTransmit(TimePoint now, Transmit* out) {
+  out->destination = peer_;
+  out->connection = handle_;
+  out->packet_class = PacketClass::kControl;
+  out->path = 0;
+  out->payload = nullptr;
+  out->payload_length = 0;
+  return NextHandshake(now, out) || NextControl(now, out) || NextReport(now, out) || NextData(now, out);
+}
+
+bool Connection::NextHandshake(TimePoint now, Transmit* out) {
+  const Config& config = *context_->config;
+  if (state_ == State::kConnecting && now >= next_connect_) {
+    Connect connect;
+    connect.max_payload =
+        static_cast<uint16_t>(PayloadOfAttempt(max_payload_, connect_tries_ / config.connect_tries_per_size));
+    connect.attempt = static_cast<uint16_t>(connect_tries_);
+    connect.listen_id = peer_id_;
+    connect.connection_id = local_id_;
+    connect.nonce = nonce_;
+    connect.identity = context_->identity;
+    connect.traffic_class = traffic_class_;
+    ++connect_tries_;
+    next_connect_ = now + config.connect_retry;
+    uint8_t packet[kDataHeaderBytes + kMaxPayloadBytes];
+    const size_t length = WriteConnect(connect, secret_, packet);
+    std::memcpy(out->header.data(), packet, kConnectBytes);
+    out->header_length = kConnectBytes;
+    out->payload = kPadding;
+    out->payload_length = static_cast<uint32_t>(length - kConnectBytes);
+    return true;
+  }
+  if (!reply_due_) return false;
+  reply_due_ = false;
+  ConnectReply reply;
+  reply.max_payload = static_cast<uint16_t>(max_payload_);
+  reply.connection_id = peer_id_;
+  reply.peer_connection_id = local_id_;
+  reply.nonce = nonce_;
+  reply.identity = context_->identity;
+  reply.scoreboard_bytes = static_cast<uint32_t>(config.scoreboard_bytes);
+  reply.connector_nonce_echo = connector_nonce_head_;
+  out->header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret_, out->header.data()));
+  return true;
+}
+
+void Connection::WriteControlPacket(PacketType type, uint16_t code, Transmit* out) {
+  Control control;
+  control.type = type;
+  control.code = code;
+  control.connection_id = peer_id_;
+  control.control_number = ++control_sent_;
+  out->header_length = static_cast<uint32_t>(WriteControl(control, OutgoingKey(), out->header.data()));
+}
+
+bool Connection::NextControl(TimePoint, Transmit* out) {
+  if (resets_due_ != 0) {
+    --resets_due_;
+    WriteControlPacket(PacketType::kReset, reset_code_, out);
+  } else if (probe_due_) {
+    probe_due_ = false;
+    WriteControlPacket(PacketType::kProbe, 0, out);
+  } else if (probe_reply_due_) {
+    probe_reply_due_ = false;
+    WriteControlPacket(PacketType::kProbeReply, 0, out);
+  } else {
+    return false;
+  }
+  return true;
+}
+
+bool Connection::NextReport(TimePoint now, Transmit* out) {
+  if (!receiver_ || state_ == State::kFailed) return false;
+  Report report;
+  if (!receiver_->NextReport(now, &report)) return false;
+  report.connection_id = peer_id_;
+  ++context_->counters->reports_sent;
+  out->header_length = static_cast<uint32_t>(WriteReport(report, OutgoingKey(), out->header.data()));
+  return true;
+}
+
+bool Connection::NextData(TimePoint now, Transmit* out) {
+  if (!sender_ || state_ != State::kReady) return false;
+  DataHeader header;
+  const uint8_t* payload = nullptr;
+  if (!sender_->NextPacket(now, &header, &payload)) return false;
+  out->packet_class = PacketClass::kData;
+  out->path = header.path;
+  out->header_length = static_cast<uint32_t>(WriteDataHeader(header, OutgoingKey(), out->header.data()));
+  out->payload = payload;
+  out->payload_length = header.payload_length;
+  return true;
+}
+
+}  // namespace forgive

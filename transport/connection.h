@@ -1,0 +1,132 @@
+// SPDX-License-Identifier: Apache-2.0
+// One connection: handshake, liveness and end, around one sending or one receiving half.
+#ifndef FORGIVE_TRANSPORT_CONNECTION_H_
+#define FORGIVE_TRANSPORT_CONNECTION_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "transport/endpoint.h"
+
+namespace forgive {
+
+// What every connection of an endpoint shares; owned by the endpoint.
+struct ConnectionContext {
+  const Config* config = nullptr;
+  StepTable* steps = nullptr;
+  Counters* counters = nullptr;
+  EventQueue* events = nullptr;
+  Identity identity{};
+};
+
+// A connection of an endpoint: the connector sends, the listener's side receives.
+//
+// States: connecting (connector only) -> ready -> failed; closed from any of them. A closed connection lingers
+// without any memory of the user's and answers what the peer still sends, so that a lost last report or a lost reset
+// does not leave the peer waiting.
+class Connection {
+ public:
+  enum class State : uint8_t { kConnecting, kReady, kFailed, kClosed };
+
+  // The connector's side. `local_id` and `nonce` are fresh randomness.
+  Connection(const ConnectionContext& context, ConnectionHandle handle, uint64_t local_id, const Nonce& nonce,
+             const ConnectRequest& request, TimePoint now);
+  // The listener's side: a verified Connect from `source`, answered by Reply().
+  Connection(const ConnectionContext& context, ConnectionHandle handle, uint64_t local_id, const Nonce& nonce,
+             const Connect& connect, const SipKey& secret, const Address& source, TimePoint now);
+
+  State state() const { return state_; }
+  ConnectionHandle handle() const { return handle_; }
+  uint64_t local_id() const { return local_id_; }
+  // As its data carry it on the wire.
+  uint64_t data_connection_id() const { return receiver_ ? local_id_ : peer_id_; }
+  // True if this connection was accepted for that Connect; VerifiesConnect proves that the peer sent it.
+  bool IsAnswerTo(const Connect& connect) const;
+  bool VerifiesConnect(const Datagram& datagram) const {
+    return VerifyTag(secret_, PacketType::kConnect, datagram.bytes, datagram.length, 0);
+  }
+  bool sends() const { return connector_; }
+  Sender* sender() { return sender_.get(); }
+  const Sender* sender() const { return sender_.get(); }
+  Receiver* receiver() { return receiver_.get(); }
+  uint32_t max_payload() const { return max_payload_; }
+
+  PostResult Post(TimePoint now, const SendRequest& request);
+  PostResult Post(TimePoint now, const ReceiveRequest& request);
+  void Close(TimePoint now);
+  TimePoint linger_end() const { return linger_end_; }
+
+  // Packets for this connection; tags are verified here.
+  void OnData(TimePoint now, DataHeader header, const Datagram& datagram);
+  void OnReport(TimePoint now, Report report, const Datagram& datagram);
+  void OnConnectReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
+  void OnForeignVersion(TimePoint now);
+  void OnControl(TimePoint now, const Control& control, const Datagram& datagram);
+  // A repeated Connect gets the same answer.
+  void SendReplyAgain() { reply_due_ = true; }
+
+  void OnDeadline(TimePoint now);
+  bool NextTransmit(TimePoint now, Transmit* out);
+  TimePoint next_deadline() const;
+  // False: nothing to do until a post or a datagram.
+  bool HasWork() const;
+
+ private:
+  bool Unfinished() const;
+  void StartReceiving();
+  void Fail(TimePoint now, FailReason reason, bool tell_peer);
+  void FailIfHalfFailed(TimePoint now);
+  void CheckLiveness(TimePoint now);
+  void BeginWaiting(TimePoint now);
+  Nanoseconds ProbeInterval() const;
+  bool NextHandshake(TimePoint now, Transmit* out);
+  bool NextControl(TimePoint now, Transmit* out);
+  bool NextReport(TimePoint now, Transmit* out);
+  bool NextData(TimePoint now, Transmit* out);
+  void WriteControlPacket(PacketType type, uint16_t code, Transmit* out);
+  const SipKey* OutgoingKey() const;
+  const SipKey& IncomingKey() const { return connector_ ? keys_.to_sender : keys_.to_receiver; }
+
+  const ConnectionContext* context_;
+  const ConnectionHandle handle_;
+  const bool connector_;
+  State state_;
+  uint64_t local_id_;
+  uint64_t peer_id_ = 0;
+  Address peer_;
+  SipKey secret_;
+  ConnectionKeys keys_;
+  Nonce nonce_;
+  uint64_t connector_nonce_head_ = 0;
+  uint32_t max_payload_ = 0;
+  std::unique_ptr<Sender> sender_;
+  std::unique_ptr<Receiver> receiver_;
+
+  // Handshake, connector's side.
+  uint64_t cookie_ = 0;
+  uint32_t traffic_class_ = 0;
+  uint32_t connect_tries_ = 0;
+  TimePoint next_connect_{};
+  TimePoint connect_end_ = kNever;
+  // Handshake, listener's side.
+  bool reply_due_ = false;
+
+  // Liveness: counted only while requests are unfinished.
+  TimePoint last_heard_{};
+  TimePoint last_probe_{};
+  uint32_t probes_unanswered_ = 0;
+  bool waiting_ = false;
+
+  // Control packets.
+  uint64_t control_sent_ = 0;
+  uint64_t control_seen_ = 0;
+  bool probe_due_ = false;
+  bool probe_reply_due_ = false;
+  uint32_t resets_due_ = 0;
+  uint16_t reset_code_ = 0;
+  TimePoint linger_end_ = kNever;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_CONNECTION_H_

@@ -1,0 +1,435 @@
+// SPDX-License-Identifier: Apache-2.0
+// The endpoint: finds the connection of a datagram, and lets connections with work take turns to transmit.
+#include "transport/endpoint.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <vector>
+
+#include "transport/connection.h"
+#include "transport/wire_layout.h"
+
+namespace forgive {
+namespace {
+
+constexpr uint32_t kEventCapacity = 8192;
+// How many packets a connection may send in a row: enough for a driver to batch, few enough to be fair.
+constexpr uint32_t kPacketsPerTurn = 16;
+// A listener remembers whom it accepted, so that a replayed Connect makes no second connection.
+constexpr size_t kRememberedConnects = 8;
+constexpr uint32_t kSlotBits = 16;
+
+// Random numbers from a key: SipHash of a counter under two independent keys.
+class Entropy {
+ public:
+  explicit Entropy(const std::array<uint8_t, 32>& seed) {
+    std::memcpy(&first_, seed.data(), 16);
+    std::memcpy(&second_, seed.data() + 16, 16);
+  }
+  uint64_t Next64() {
+    ++counter_;
+    return SipHash(first_, &counter_, sizeof counter_) ^ SipHash(second_, &counter_, sizeof counter_);
+  }
+  Nonce NextNonce() {
+    const uint64_t words[2] = {Next64(), Next64()};
+    Nonce nonce;
+    std::memcpy(nonce.data(), words, nonce.size());
+    return nonce;
+  }
+
+ private:
+  SipKey first_;
+  SipKey second_;
+  uint64_t counter_ = 0;
+};
+
+struct Listener {
+  uint64_t listen_id = 0;
+  SipKey secret;
+  uint64_t cookie = 0;
+  bool open = false;
+  std::array<Nonce, kRememberedConnects> accepted{};
+  size_t accepted_count = 0;
+
+  bool Remembers(const Nonce& nonce) const {
+    const size_t known = std::min(accepted_count, kRememberedConnects);
+    return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
+           accepted.begin() + static_cast<std::ptrdiff_t>(known);
+  }
+};
+
+}  // namespace
+
+// Connections stand in slots; the slot's number is the low half of a connection id, so that a datagram finds its
+// connection without a search. `active` lists the slots that may have work, in the order of their turns.
+struct Endpoint::Impl {
+  struct Slot {
+    std::unique_ptr<Connection> connection;
+    uint16_t generation = 0;
+    bool active = false;
+  };
+
+  Impl(const Config& config_in, StepTable* steps, const std::array<uint8_t, 32>& seed, const Identity& identity)
+      : config(config_in), entropy(seed), events(kEventCapacity), slots(config_in.max_connections) {
+    FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));
+    FORGIVE_CHECK(config.max_payload_bytes <= kMaxPayloadBytes && config.max_payload_bytes >= kUnitBytes);
+    context = {&config, steps, &counters, &events, identity};
+    free_slots.reserve(slots.size());
+    for (size_t i = slots.size(); i > 0; --i) free_slots.push_back(static_cast<uint16_t>(i - 1));
+    active.reserve(slots.size());
+    listeners.reserve(config.max_listeners);
+  }
+
+  ConnectionHandle HandleOf(uint16_t slot) const {
+    return {static_cast<uint32_t>(slots[slot].generation) << kSlotBits | slot};
+  }
+  Connection* Find(ConnectionHandle handle) const {
+    const uint32_t slot = handle.value & ((1u << kSlotBits) - 1);
+    if (slot >= slots.size() || !slots[slot].connection) return nullptr;
+    return slots[slot].connection->handle() == handle ? slots[slot].connection.get() : nullptr;
+  }
+  Connection* FindById(uint64_t connection_id) const {
+    const uint64_t slot = connection_id & ((1u << kSlotBits) - 1);
+    if (slot >= slots.size() || !slots[slot].connection) return nullptr;
+    return slots[slot].connection->local_id() == connection_id ? slots[slot].connection.get() : nullptr;
+  }
+  uint64_t NewConnectionId(uint16_t slot) { return (entropy.Next64() << kSlotBits) | slot; }
+
+  void Activate(const Connection& connection) {
+    const auto slot = static_cast<uint16_t>(connection.handle().value & ((1u << kSlotBits) - 1));
+    if (slots[slot].active) return;
+    slots[slot].active = true;
+    active.push_back(slot);
+  }
+  void Deactivate(size_t position) {
+    slots[active[position]].active = false;
+    active.erase(active.begin() + static_cast<std::ptrdiff_t>(position));
+    if (cursor > position) --cursor;
+    if (cursor >= active.size()) cursor = 0;
+  }
+
+  Listener* FindListener(uint64_t listen_id) {
+    for (Listener& listener : listeners) {
+      if (listener.open && listener.listen_id == listen_id) return &listener;
+    }
+    return nullptr;
+  }
+
+  void OnConnect(TimePoint now, const Datagram& datagram);
+  bool RepeatAnswer(const Connect& connect, const Datagram& datagram);
+  void Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status, const Address& source);
+  void OnForeign(TimePoint now, const Datagram& datagram, uint8_t version);
+  void FreeLingered(TimePoint now);
+
+  const Config config;
+  Counters counters;
+  Entropy entropy;
+  EventQueue events;
+  ConnectionContext context;
+  std::vector<Slot> slots;
+  std::vector<uint16_t> free_slots;
+  std::vector<uint16_t> active;
+  size_t cursor = 0;
+  uint32_t turn_packets = 0;
+  std::vector<Listener> listeners;
+  std::deque<uint16_t> lingering;  // in the order of their ends: every connection lingers equally long
+  uint64_t steps_seen = 0;
+  // One refusal waits at a time: a flood of bad Connects cannot make the endpoint answer faster than it polls.
+  bool refusal_due = false;
+  Transmit refusal;
+};
+
+Endpoint::Endpoint(const Config& config, StepTable* steps, const std::array<uint8_t, 32>& entropy,
+                   const Identity& identity)
+    : impl_(std::make_unique<Impl>(config, steps, entropy, identity)) {}
+
+Endpoint::~Endpoint() = default;
+
+// ---- Requests ----
+
+PostResult Endpoint::Post(const ListenRequest& request, ListenTicket* ticket) {
+  Impl& impl = *impl_;
+  auto place = std::find_if(impl.listeners.begin(), impl.listeners.end(), [](const Listener& l) { return !l.open; });
+  if (place == impl.listeners.end()) {
+    if (impl.listeners.size() >= impl.config.max_listeners) return PostResult::kOverLimit;
+    place = impl.listeners.emplace(impl.listeners.end());
+  }
+  *place = Listener{};
+  place->listen_id = impl.entropy.Next64();
+  place->secret = {impl.entropy.Next64(), impl.entropy.Next64()};
+  place->cookie = request.cookie;
+  place->open = true;
+  *ticket = {place->listen_id, place->secret};
+  return PostResult::kAccepted;
+}
+
+void Endpoint::CloseListener(uint64_t listen_id) {
+  if (Listener* listener = impl_->FindListener(listen_id)) listener->open = false;
+}
+
+PostResult Endpoint::Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* handle) {
+  Impl& impl = *impl_;
+  if (impl.free_slots.empty()) return PostResult::kOverLimit;
+  if (request.max_payload_bytes < kUnitBytes) return PostResult::kFailed;
+  const uint16_t slot = impl.free_slots.back();
+  impl.free_slots.pop_back();
+  *handle = impl.HandleOf(slot);
+  impl.slots[slot].connection = std::make_unique<Connection>(impl.context, *handle, impl.NewConnectionId(slot),
+                                                             impl.entropy.NextNonce(), request, now);
+  impl.Activate(*impl.slots[slot].connection);
+  return PostResult::kAccepted;
+}
+
+PostResult Endpoint::Post(TimePoint now, ConnectionHandle handle, const SendRequest& request) {
+  Connection* connection = impl_->Find(handle);
+  if (connection == nullptr) return PostResult::kUnknownConnection;
+  impl_->Activate(*connection);
+  return connection->Post(now, request);
+}
+
+PostResult Endpoint::Post(TimePoint now, ConnectionHandle handle, const ReceiveRequest& request) {
+  Connection* connection = impl_->Find(handle);
+  if (connection == nullptr) return PostResult::kUnknownConnection;
+  impl_->Activate(*connection);
+  return connection->Post(now, request);
+}
+
+void Endpoint::Post(TimePoint now, const CloseRequest& request) {
+  Connection* connection = impl_->Find(request.connection);
+  if (connection == nullptr || connection->state() == Connection::State::kClosed) return;
+  connection->Close(now);
+  impl_->lingering.push_back(static_cast<uint16_t>(request.connection.value & ((1u << kSlotBits) - 1)));
+  impl_->Activate(*connection);
+}
+
+// ---- Datagrams ----
+
+void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
+  Impl& impl = *impl_;
+  if (!impl.events.HasReserve()) {
+    ++impl.counters.events_full;
+    return;
+  }
+  uint8_t version = 0;
+  const PacketType type = PeekType(datagram.bytes, datagram.length, &version);
+  if (type == PacketType::kInvalid) {
+    impl.OnForeign(now, datagram, version);
+    return;
+  }
+  if (type == PacketType::kConnect) {
+    impl.OnConnect(now, datagram);
+    return;
+  }
+  Connection* connection = impl.FindById(PeekConnectionId(type, datagram.bytes));
+  if (connection == nullptr) {
+    ++impl.counters.unknown_connection;
+    return;
+  }
+  bool parsed = false;
+  if (type == PacketType::kData) {
+    DataHeader header;
+    parsed = ParseDataHeader(datagram.bytes, datagram.length, &header);
+    if (parsed) connection->OnData(now, header, datagram);
+  } else if (type == PacketType::kReport) {
+    Report report;
+    parsed = ParseReport(datagram.bytes, datagram.length, &report);
+    if (parsed) connection->OnReport(now, report, datagram);
+  } else if (type == PacketType::kConnectReply) {
+    ConnectReply reply;
+    parsed = ParseConnectReply(datagram.bytes, datagram.length, &reply);
+    if (parsed) connection->OnConnectReply(now, reply, datagram);
+  } else {
+    Control control;
+    parsed = ParseControl(datagram.bytes, datagram.length, &control);
+    if (parsed) connection->OnControl(now, control, datagram);
+  }
+  if (!parsed) ++impl.counters.malformed;
+  if (connection->HasWork()) impl.Activate(*connection);
+}
+
+// A listener allocates nothing before the tag proved that the peer has the ticket.
+void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
+  Connect connect;
+  if (!ParseConnect(datagram.bytes, datagram.length, &connect)) {
+    ++counters.malformed;
+    return;
+  }
+  Listener* listener = FindListener(connect.listen_id);
+  if (listener == nullptr) {
+    // It may have been closed right after it accepted, as NCCL does.
+    if (!RepeatAnswer(connect, datagram)) ++counters.unknown_connection;
+    return;
+  }
+  if (!VerifyTag(listener->secret, PacketType::kConnect, datagram.bytes, datagram.length, 0)) {
+    ++counters.bad_tag;
+    return;
+  }
+  if (RepeatAnswer(connect, datagram)) return;
+  if (listener->Remembers(connect.nonce)) {
+    ++counters.replayed;
+    return;
+  }
+  if (free_slots.empty()) {
+    Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
+    return;
+  }
+  listener->accepted[listener->accepted_count++ % kRememberedConnects] = connect.nonce;
+  const uint16_t slot = free_slots.back();
+  free_slots.pop_back();
+  slots[slot].connection =
+      std::make_unique<Connection>(context, HandleOf(slot), NewConnectionId(slot), entropy.NextNonce(), connect,
+                                   listener->secret, datagram.source, now);
+  Activate(*slots[slot].connection);
+  Event event;
+  event.kind = Event::Kind::kIncoming;
+  event.connection = HandleOf(slot);
+  event.cookie = listener->cookie;
+  event.size = connect.traffic_class;
+  event.connection_id = slots[slot].connection->local_id();
+  events.Push(event);
+}
+
+// A repeated Connect gets the same answer.
+bool Endpoint::Impl::RepeatAnswer(const Connect& connect, const Datagram& datagram) {
+  for (const Slot& slot : slots) {
+    if (!slot.connection || !slot.connection->IsAnswerTo(connect)) continue;
+    if (!slot.connection->VerifiesConnect(datagram)) return false;
+    slot.connection->SendReplyAgain();
+    Activate(*slot.connection);
+    return true;
+  }
+  return false;
+}
+
+void Endpoint::Impl::Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status,
+                            const Address& source) {
+  ConnectReply reply;
+  reply.status = status;
+  reply.connection_id = connect.connection_id;
+  std::memcpy(&reply.connector_nonce_echo, connect.nonce.data(), sizeof reply.connector_nonce_echo);
+  reply.identity = context.identity;
+  refusal = Transmit{};
+  refusal.destination = source;
+  refusal.header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret, refusal.header.data()));
+  refusal_due = true;
+}
+
+// Another version's packets have the same first bytes, ids and places of tags for the handshake only.
+void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t version) {
+  if (datagram.length < kConnectBytes || version == 0 || version == FORGIVE_WIRE_VERSION) {
+    ++counters.malformed;
+    return;
+  }
+  ++counters.foreign_version;
+  const auto type = static_cast<PacketType>(datagram.bytes[1]);
+  if (type == PacketType::kConnectReply) {
+    // Only the peer of this handshake knows the id that it echoes.
+    Connection* connection = FindById(PeekConnectionId(type, datagram.bytes));
+    if (connection != nullptr) connection->OnForeignVersion(now);
+  } else if (type == PacketType::kConnect) {
+    Connect connect;
+    if (!ParseConnect(datagram.bytes, datagram.length, &connect)) return;
+    const Listener* listener = FindListener(connect.listen_id);
+    if (listener == nullptr) return;
+    if (!VerifyTag(listener->secret, type, datagram.bytes, datagram.length, 0)) return;
+    Refuse(connect, listener->secret, ConnectStatus::kVersionMismatch, datagram.source);
+  }
+}
+
+// ---- Time ----
+
+void Endpoint::OnDeadline(TimePoint now) {
+  Impl& impl = *impl_;
+  for (uint16_t slot : impl.active) {
+    if (!impl.events.HasReserve()) break;
+    Connection& connection = *impl.slots[slot].connection;
+    if (connection.next_deadline() <= now) connection.OnDeadline(now);
+  }
+  impl.FreeLingered(now);
+}
+
+void Endpoint::Impl::FreeLingered(TimePoint now) {
+  while (!lingering.empty()) {
+    const uint16_t slot = lingering.front();
+    if (slots[slot].connection->linger_end() > now) return;
+    lingering.pop_front();
+    for (size_t position = 0; position < active.size(); ++position) {
+      if (active[position] != slot) continue;
+      Deactivate(position);
+      break;
+    }
+    slots[slot].connection.reset();
+    ++slots[slot].generation;
+    free_slots.push_back(slot);
+  }
+}
+
+TimePoint Endpoint::next_deadline() const {
+  const Impl& impl = *impl_;
+  if (impl.refusal_due || impl.context.steps->changes() != impl.steps_seen) return TimePoint{0};
+  TimePoint next = kNever;
+  for (uint16_t slot : impl.active) next = Earlier(next, impl.slots[slot].connection->next_deadline());
+  if (!impl.lingering.empty()) next = Earlier(next, impl.slots[impl.lingering.front()].connection->linger_end());
+  return next;
+}
+
+// ---- Transmission and events ----
+
+bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
+  Impl& impl = *impl_;
+  if (impl.refusal_due) {
+    impl.refusal_due = false;
+    *out = impl.refusal;
+    return true;
+  }
+  if (const uint64_t changes = impl.context.steps->changes(); changes != impl.steps_seen) {
+    impl.steps_seen = changes;
+    for (uint16_t slot : impl.active) {
+      if (Receiver* receiver = impl.slots[slot].connection->receiver()) receiver->OnStepsChanged();
+    }
+  }
+  size_t tried = 0;
+  while (tried < impl.active.size()) {
+    if (impl.turn_packets >= kPacketsPerTurn) {
+      impl.turn_packets = 0;
+      impl.cursor = (impl.cursor + 1) % impl.active.size();
+    }
+    Connection& connection = *impl.slots[impl.active[impl.cursor]].connection;
+    if (connection.NextTransmit(now, out)) {
+      ++impl.turn_packets;
+      return true;
+    }
+    impl.turn_packets = 0;
+    if (!connection.HasWork()) {
+      impl.Deactivate(impl.cursor);
+    } else {
+      ++tried;
+      impl.cursor = (impl.cursor + 1) % impl.active.size();
+    }
+  }
+  return false;
+}
+
+bool Endpoint::NextEvent(Event* out) { return impl_->events.Pop(out); }
+
+const Counters& Endpoint::counters() const { return impl_->counters; }
+
+bool Endpoint::Facts(TimePoint now, ConnectionHandle handle, ConnectionFacts* out) const {
+  const Connection* connection = impl_->Find(handle);
+  if (connection == nullptr) return false;
+  *out = ConnectionFacts{};
+  out->sends = connection->sends();
+  out->connection_id = connection->data_connection_id();
+  out->max_payload = connection->max_payload();
+  if (const Sender* sender = connection->sender()) {
+    out->rate = sender->rate();
+    out->smoothed_rtt = sender->smoothed_rtt();
+    out->bytes_in_flight = sender->bytes_in_flight();
+    out->exempt = sender->mode(now) == Mode::kExempt;
+  }
+  return true;
+}
+
+}  // namespace forgive
