@@ -11,6 +11,12 @@ namespace forgive {
 // The CRC32C of `length` bytes (initial value and final xor of all ones, as in iSCSI: RFC 3720).
 uint32_t Crc32c(const void* bytes, size_t length);
 
+// The same by tables alone, on any processor: what Crc32c uses where the instruction is missing.
+uint32_t Crc32cPortable(const void* bytes, size_t length);
+
+// True if Crc32c uses the instruction here.
+bool Crc32cHasInstruction();
+
 }  // namespace forgive
 
 #endif  // FORGIVE_TRANSPORT_CRC32C_H_

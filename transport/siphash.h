@@ -17,6 +17,11 @@ struct SipKey {
 // the bytes. A packet's tag has the upper half of its number as suffix (docs/wire-format.md).
 uint64_t SipHash(const SipKey& key, const void* bytes, size_t length, uint64_t suffix);
 
+// The same of two pieces, as if they stood behind each other: what stands around a tag in the middle of a packet.
+// Both lengths are multiples of 8.
+uint64_t SipHash(const SipKey& key, const void* first, size_t first_length, const void* second, size_t second_length,
+                 uint64_t suffix);
+
 // The plain function, without a suffix: what the reference vectors test.
 uint64_t SipHash(const SipKey& key, const void* bytes, size_t length);
 

@@ -133,7 +133,9 @@ bool ParseControl(const uint8_t* bytes, size_t length, Control* out);
 // reports, else 0. Data: over the 56-byte header; all others over `length`, the whole packet.
 bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t length, uint64_t number);
 
-// Writers write the packet with its tag and return its length. A key of nullptr leaves the tag zero (Config::tags).
+// Writers write the packet with its tag and return its length. What a parser would refuse, a writer treats as a bug:
+// the ranges of a report begin at or above its rcv_nxt, are not empty, and begin and end on unit boundaries.
+// A key of nullptr leaves the tag zero (Config::tags).
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out);
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out);
 // `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes.

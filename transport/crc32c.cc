@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: Apache-2.0
+// CRC32C: three lanes of the processor's instruction, joined by carry-less multiplication; tables elsewhere.
+#include "transport/crc32c.h"
+
+#include <array>
+#include <bit>
+#include <cstring>
+
+#if defined(__x86_64__)
+#include <nmmintrin.h>
+#include <wmmintrin.h>
+#endif
+
+namespace forgive {
+namespace {
+
+// The Castagnoli polynomial with its bits reversed: bit i stands for x^(31-i), as in every value below.
+constexpr uint32_t kPolynomial = 0x82f63b78;
+
+// a(x) * x modulo the polynomial.
+constexpr uint32_t TimesX(uint32_t a) { return (a >> 1) ^ ((a & 1) != 0 ? kPolynomial : 0); }
+
+// kTables[k][b]: the register after byte b and then k zero bytes, from a zero register.
+constexpr auto kTables = [] {
+  std::array<std::array<uint32_t, 256>, 8> tables{};
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    uint32_t crc = byte;
+    for (int bit = 0; bit < 8; ++bit) crc = TimesX(crc);
+    tables[0][byte] = crc;
+  }
+  for (size_t k = 1; k < 8; ++k) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const uint32_t crc = tables[k - 1][byte];
+      tables[k][byte] = (crc >> 8) ^ tables[0][crc & 0xff];
+    }
+  }
+  return tables;
+}();
+
+uint32_t UpdateByTables(uint32_t crc, const uint8_t* bytes, size_t length) {
+  for (; length >= 8; length -= 8, bytes += 8) {
+    uint64_t word;
+    std::memcpy(&word, bytes, sizeof(word));
+    if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
+    word ^= crc;
+    crc = 0;
+    for (size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][(word >> (8 * k)) & 0xff];
+  }
+  for (; length > 0; --length, ++bytes) crc = (crc >> 8) ^ kTables[0][(crc ^ *bytes) & 0xff];
+  return crc;
+}
+
+#if defined(__x86_64__)
+
+// The longest lane, in 8-byte words. Three of them are 4,080 bytes: a full payload is one round and two words.
+constexpr size_t kMaxLaneWords = 170;
+// Below this the lanes cost more than they save.
+constexpr size_t kMinThreeLaneBytes = 240;
+
+// kShift[n]: x^(64 n - 33), which moves a register over n words of zeros. The carry-less product of two reversed
+// 32-bit values is their product times x as a reversed 64-bit value, and the instruction multiplies that by x^32:
+// hence the 33.
+constexpr auto kShift = [] {
+  std::array<uint32_t, 2 * kMaxLaneWords + 1> shift{};
+  uint32_t power = 0x80000000;  // x^0
+  for (int bit = 0; bit < 64 - 33; ++bit) power = TimesX(power);
+  for (size_t n = 1; n < shift.size(); ++n) {
+    shift[n] = power;
+    for (int bit = 0; bit < 64; ++bit) power = TimesX(power);
+  }
+  return shift;
+}();
+
+inline uint64_t LoadWord(const uint8_t* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+// The product of two reversed 32-bit values, times x.
+__attribute__((target("sse4.2,pclmul"))) inline uint64_t CarrylessProduct(uint64_t a, uint32_t b) {
+  const __m128i product = _mm_clmulepi64_si128(_mm_cvtsi64_si128(static_cast<long long>(a)),
+                                               _mm_cvtsi64_si128(static_cast<long long>(uint64_t{b})), 0);
+  return static_cast<uint64_t>(_mm_cvtsi128_si64(product));
+}
+
+// Three neighbouring lanes of lane_words each: the instruction takes three cycles but starts one in each.
+__attribute__((target("sse4.2,pclmul"))) uint64_t UpdateThreeLanes(uint64_t crc, const uint8_t* bytes,
+                                                                   size_t lane_words) {
+  const uint8_t* second = bytes + 8 * lane_words;
+  const uint8_t* third = second + 8 * lane_words;
+  uint64_t crc2 = 0;
+  uint64_t crc3 = 0;
+  for (size_t i = 0; i < 8 * lane_words; i += 8) {
+    crc = _mm_crc32_u64(crc, LoadWord(bytes + i));
+    crc2 = _mm_crc32_u64(crc2, LoadWord(second + i));
+    crc3 = _mm_crc32_u64(crc3, LoadWord(third + i));
+  }
+  const uint64_t moved = CarrylessProduct(crc, kShift[2 * lane_words]) ^ CarrylessProduct(crc2, kShift[lane_words]);
+  return _mm_crc32_u64(0, moved) ^ crc3;
+}
+
+__attribute__((target("sse4.2,pclmul"))) uint32_t UpdateByInstruction(uint32_t start, const uint8_t* bytes,
+                                                                      size_t length) {
+  uint64_t crc = start;
+  while (length >= kMinThreeLaneBytes) {
+    const size_t lane_words = length / 24 < kMaxLaneWords ? length / 24 : kMaxLaneWords;
+    crc = UpdateThreeLanes(crc, bytes, lane_words);
+    bytes += 24 * lane_words;
+    length -= 24 * lane_words;
+  }
+  for (; length >= 8; length -= 8, bytes += 8) crc = _mm_crc32_u64(crc, LoadWord(bytes));
+  for (; length > 0; --length, ++bytes) crc = _mm_crc32_u8(static_cast<uint32_t>(crc), *bytes);
+  return static_cast<uint32_t>(crc);
+}
+
+#endif  // defined(__x86_64__)
+
+}  // namespace
+
+bool Crc32cHasInstruction() {
+#if defined(__x86_64__)
+  return __builtin_cpu_supports("sse4.2") && __builtin_cpu_supports("pclmul");
+#else
+  return false;
+#endif
+}
+
+uint32_t Crc32cPortable(const void* bytes, size_t length) {
+  return ~UpdateByTables(~uint32_t{0}, static_cast<const uint8_t*>(bytes), length);
+}
+
+uint32_t Crc32c(const void* bytes, size_t length) {
+#if defined(__x86_64__)
+  if (Crc32cHasInstruction()) return ~UpdateByInstruction(~uint32_t{0}, static_cast<const uint8_t*>(bytes), length);
+#endif
+  return Crc32cPortable(bytes, length);
+}
+
+}  // namespace forgive
