@@ -329,8 +329,11 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
     Connection* connection = FindById(PeekConnectionId(type, datagram.bytes));
     if (connection != nullptr) connection->OnForeignVersion(now);
   } else if (type == PacketType::kConnect) {
+    std::array<uint8_t, kConnectBytes> head;
+    std::memcpy(head.data(), datagram.bytes, head.size());
+    head[0] = FORGIVE_WIRE_VERSION;
     Connect connect;
-    if (!ParseConnect(datagram.bytes, datagram.length, &connect)) return;
+    if (!ParseConnect(head.data(), datagram.length, &connect)) return;
     const Listener* listener = FindListener(connect.listen_id);
     if (listener == nullptr) return;
     if (!VerifyTag(listener->secret, type, datagram.bytes, datagram.length, 0)) return;

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+// The endpoint's promises: handshake, stray packets, limits, liveness and ends.
+#include "transport/endpoint.h"
+
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "transport/wire_layout.h"
+#include "world.h"
+
+namespace forgive::testing {
+namespace {
+
+Config TestConfig() {
+  Config config;
+  config.max_connections = 64;
+  config.link_rate = BitsPerSecond{};
+  config.peer_timeout = Seconds(4);
+  config.min_rto = Milliseconds(5);
+  return config;
+}
+
+// What happened at one host.
+struct Log {
+  std::vector<Event> events;
+  int Count(Event::Kind kind) const {
+    int count = 0;
+    for (const Event& event : events) count += event.kind == kind;
+    return count;
+  }
+  const Event* Find(Event::Kind kind) const {
+    for (const Event& event : events) {
+      if (event.kind == kind) return &event;
+    }
+    return nullptr;
+  }
+};
+
+class EndpointTest : public ::testing::Test {
+ protected:
+  explicit EndpointTest(Config config = TestConfig()) : world_(3, config, 42) {
+    world_.on_event = [this](int host, const Event& event) { logs_[host].events.push_back(event); };
+    world_.on_transmit = [this](int host, const Transmit& transmit) {
+      std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
+      if (transmit.payload != nullptr) bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+      sent_[host].push_back(std::move(bytes));
+    };
+  }
+
+  void RunFor(Nanoseconds duration) {
+    const TimePoint end = world_.now() + duration;
+    while (world_.Step(end)) {
+    }
+    world_.Stall(std::max(Nanoseconds{0}, end - world_.now()));
+  }
+
+  bool Send(const Link& link, int from, const std::vector<uint8_t>& bytes, uint64_t cookie = 1) {
+    return world_.endpoint(from).Post(world_.LocalNow(from), link.sender,
+                                      SendRequest{cookie, bytes.data(), static_cast<uint32_t>(bytes.size())}) ==
+           PostResult::kAccepted;
+  }
+  bool Receive(const Link& link, int to, std::vector<uint8_t>* buffer, uint64_t cookie = 2) {
+    ReceiveRequest request;
+    request.cookie = cookie;
+    request.buffer = buffer->data();
+    request.capacity = buffer->size();
+    return world_.endpoint(to).Post(world_.LocalNow(to), link.receiver, request) == PostResult::kAccepted;
+  }
+
+  World world_;
+  std::map<int, Log> logs_;
+  std::map<int, std::vector<std::vector<uint8_t>>> sent_;
+};
+
+std::vector<uint8_t> Bytes(size_t size) {
+  std::vector<uint8_t> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);
+  return bytes;
+}
+
+TEST_F(EndpointTest, CarriesAMessageToThePostedBuffer) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(100001);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Milliseconds(500));
+  EXPECT_EQ(buffer, message);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+  ASSERT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
+  EXPECT_EQ(logs_[1].Find(Event::Kind::kReceived)->size, message.size());
+}
+
+TEST_F(EndpointTest, SendsNoPayloadBeforeAReceiveIsPosted) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(5000);
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(10));
+  EXPECT_EQ(world_.endpoint(0).counters().packets_sent, 0u);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0) << "a peer slow to post is alive";
+  std::vector<uint8_t> buffer(5000);
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  RunFor(Seconds(1));
+  EXPECT_EQ(buffer, message);
+}
+
+TEST_F(EndpointTest, ACreditThatWasLostIsLearnedByAProbe) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(5000);
+  std::vector<uint8_t> buffer(5000);
+  ASSERT_TRUE(Send(link, 0, message));
+  world_.faults.drop = Fraction{Fraction::kOne};
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  RunFor(Milliseconds(1));
+  world_.faults.drop = Fraction{0};
+  RunFor(Seconds(3));
+  EXPECT_EQ(buffer, message);
+}
+
+TEST_F(EndpointTest, AZeroLengthMessageIsReceivedAndAcknowledged) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  std::vector<uint8_t> buffer(64, 0xaa);
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, {}));
+  RunFor(Milliseconds(500));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+  ASSERT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
+  EXPECT_EQ(logs_[1].Find(Event::Kind::kReceived)->size, 0u);
+  EXPECT_EQ(buffer, std::vector<uint8_t>(64, 0xaa));
+}
+
+TEST_F(EndpointTest, ASendLongerThanItsReceiveFailsBothSides) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  std::vector<uint8_t> buffer(100, 0xaa);
+  const std::vector<uint8_t> message = Bytes(101);
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(1));
+  for (int host : {0, 1}) {
+    ASSERT_EQ(logs_[host].Count(Event::Kind::kFailed), 1) << "host " << host;
+    EXPECT_EQ(logs_[host].Find(Event::Kind::kFailed)->reason, FailReason::kTooLong);
+  }
+  EXPECT_EQ(buffer, std::vector<uint8_t>(100, 0xaa));
+}
+
+TEST_F(EndpointTest, FallsBackToAPayloadThatThePathLetsThrough) {
+  // A path that loses what is larger than 1,500 bytes with its headers.
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  ConnectRequest request;
+  request.peer = World::AddressOf(1);
+  request.ticket = ticket;
+  ConnectionHandle sender;
+  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  for (int i = 0; i < 200 && logs_[0].Count(Event::Kind::kConnected) == 0; ++i) {
+    Transmit transmit;
+    while (world_.endpoint(0).NextTransmit(world_.LocalNow(0), &transmit)) {
+      std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
+      bytes.resize(transmit.header_length + transmit.payload_length);
+      if (bytes.size() + 28 <= 1500) world_.Inject(1, bytes);
+    }
+    world_.Step(world_.now() + Milliseconds(20));
+    world_.Stall(Milliseconds(20));
+  }
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kConnected), 1);
+  Endpoint::ConnectionFacts facts;
+  ASSERT_TRUE(world_.endpoint(0).Facts(world_.LocalNow(0), sender, &facts));
+  EXPECT_EQ(facts.max_payload, 1408u);
+}
+
+TEST_F(EndpointTest, ARepeatedConnectGetsTheSameAnswerAlsoAfterTheListenerClosed) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));  // closes the listener
+  std::vector<uint8_t> connect;
+  for (const auto& packet : sent_[0]) {
+    if (packet[1] == FORGIVE_TYPE_CONNECT) connect = packet;
+  }
+  ASSERT_FALSE(connect.empty());
+  sent_[1].clear();
+  world_.Inject(1, connect);
+  RunFor(Milliseconds(1));
+  ASSERT_FALSE(sent_[1].empty());
+  EXPECT_EQ(sent_[1].back()[1], FORGIVE_TYPE_CONNECT_REPLY);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 0) << "no second connection";
+}
+
+TEST_F(EndpointTest, AConnectWithoutTheTicketIsDroppedAndAllocatesNothing) {
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  ticket.secret.k0 ^= 1;
+  ConnectRequest request;
+  request.peer = World::AddressOf(1);
+  request.ticket = ticket;
+  ConnectionHandle sender;
+  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  RunFor(Seconds(6));
+  EXPECT_GT(world_.endpoint(1).counters().bad_tag, 0u);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 0);
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kNoAnswer);
+}
+
+TEST_F(EndpointTest, AConnectOfAnotherVersionEndsInAClearErrorOnItsSide) {
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  Connect connect;
+  connect.max_payload = 1408;
+  connect.listen_id = ticket.listen_id;
+  connect.connection_id = 77;
+  std::vector<uint8_t> packet(kDataHeaderBytes + connect.max_payload);
+  WriteConnect(connect, ticket.secret, packet.data());
+  packet[0] = FORGIVE_WIRE_VERSION + 1;
+  // The other version tags its own bytes.
+  std::vector<uint8_t> untagged = packet;
+  untagged.erase(untagged.begin() + 72, untagged.begin() + 80);
+  const uint64_t tag = SipHash(ticket.secret, untagged.data(), untagged.size(), 0);
+  for (int i = 0; i < 8; ++i) packet[static_cast<size_t>(72 + i)] = static_cast<uint8_t>(tag >> (56 - 8 * i));
+  world_.Inject(1, packet);
+  RunFor(Milliseconds(1));
+  EXPECT_EQ(world_.endpoint(1).counters().foreign_version, 1u);
+  ASSERT_EQ(sent_[1].size(), 1u);
+  ConnectReply reply;
+  ASSERT_TRUE(ParseConnectReply(sent_[1][0].data(), sent_[1][0].size(), &reply));
+  EXPECT_EQ(reply.status, ConnectStatus::kVersionMismatch);
+  EXPECT_EQ(reply.connection_id, 77u);
+}
+
+TEST_F(EndpointTest, GarbageAndForgeriesAreCountedAndDisturbNothing) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(300000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  uint64_t injected = 0;
+  for (int round = 0; round < 3000; ++round) {
+    world_.Step(world_.now() + Microseconds(50));
+    const int host = static_cast<int>(world_.draw().Below(2));
+    std::vector<uint8_t> packet;
+    const auto& captured = sent_[1 - host];
+    if (!captured.empty() && world_.draw().Below(2) != 0) {
+      // Captured from the wire, then changed or cut: a forgery.
+      packet = captured[world_.draw().Below(captured.size())];
+      packet[world_.draw().Below(std::min<size_t>(packet.size(), 48))] ^= 0x40;
+      packet.resize(1 + world_.draw().Below(packet.size()));
+    } else {
+      packet.resize(world_.draw().Below(200));
+      for (uint8_t& byte : packet) byte = static_cast<uint8_t>(world_.draw().Next());
+      if (packet.size() > 1) packet[0] = 1, packet[1] = static_cast<uint8_t>(world_.draw().Below(9));
+    }
+    world_.Inject(host, packet);
+    ++injected;
+  }
+  RunFor(Seconds(1));
+  EXPECT_EQ(buffer, message);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
+  uint64_t refused = 0;
+  for (int host : {0, 1}) {
+    const Counters& c = world_.endpoint(host).counters();
+    refused += c.bad_tag + c.malformed + c.unknown_connection + c.replayed + c.foreign_version + c.stale_reports;
+  }
+  EXPECT_GE(refused, injected);
+}
+
+TEST_F(EndpointTest, AReplayOfEveryPacketChangesNothing) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(200000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Milliseconds(500));
+  ASSERT_EQ(buffer, message);
+  std::fill(buffer.begin(), buffer.end(), uint8_t{0xaa});
+  const auto from_sender = sent_[0];
+  const auto from_receiver = sent_[1];
+  const uint64_t received = world_.endpoint(1).counters().received_bytes;
+  for (const auto& packet : from_sender) world_.Inject(1, packet);
+  for (const auto& packet : from_receiver) world_.Inject(0, packet);
+  RunFor(Milliseconds(500));
+  EXPECT_EQ(buffer, std::vector<uint8_t>(message.size(), 0xaa)) << "a replay was written";
+  EXPECT_EQ(world_.endpoint(1).counters().received_bytes, received);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+}
+
+TEST_F(EndpointTest, APeerThatDiesFailsItsConnectionsWithinTheTimeout) {
+  Link to_dead, from_dead, alive;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &to_dead));
+  ASSERT_TRUE(ConnectPair(&world_, 1, 2, &from_dead));
+  ASSERT_TRUE(ConnectPair(&world_, 0, 2, &alive));
+  const std::vector<uint8_t> message = Bytes(500000);
+  std::vector<uint8_t> buffer1(message.size()), buffer2(message.size()), buffer3(message.size());
+  ASSERT_TRUE(Receive(to_dead, 1, &buffer1));
+  ASSERT_TRUE(Receive(from_dead, 2, &buffer2));
+  ASSERT_TRUE(Send(to_dead, 0, message));
+  ASSERT_TRUE(Send(from_dead, 1, message));
+  for (int i = 0; i < 20; ++i) world_.Step(world_.now() + Milliseconds(1));
+  world_.host(1).dead = true;
+  const TimePoint death = world_.now();
+  RunFor(Seconds(5));
+  EXPECT_LE(world_.now() - death, Seconds(6));
+  for (int host : {0, 2}) {
+    ASSERT_EQ(logs_[host].Count(Event::Kind::kFailed), 1) << "host " << host;
+    EXPECT_EQ(logs_[host].Find(Event::Kind::kFailed)->reason, FailReason::kPeerSilent);
+  }
+  ASSERT_TRUE(Receive(alive, 2, &buffer3));
+  ASSERT_TRUE(Send(alive, 0, message));
+  RunFor(Seconds(1));
+  EXPECT_EQ(buffer3, message) << "the survivors' connection still works";
+}
+
+TEST_F(EndpointTest, AStallLongerThanTheTimeoutBlamesNobody) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(500000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  for (int i = 0; i < 10; ++i) world_.Step(world_.now() + Milliseconds(1));
+  world_.Stall(Seconds(30));
+  RunFor(Seconds(3));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
+  EXPECT_EQ(buffer, message);
+}
+
+TEST_F(EndpointTest, ClosingAReceiverTellsTheSenderAndWritesNothingAfterwards) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(500000);
+  std::vector<uint8_t> buffer(message.size(), 0);
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  for (int i = 0; i < 20; ++i) world_.Step(world_.now() + Milliseconds(1));
+  world_.endpoint(1).Post(world_.LocalNow(1), CloseRequest{link.receiver});
+  const std::vector<uint8_t> at_close = buffer;
+  RunFor(Seconds(1));
+  EXPECT_EQ(buffer, at_close);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 0);
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kReset);
+}
+
+TEST_F(EndpointTest, ClosingAReceiverWhoseLastReportWasLostStillCompletesTheSend) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(3000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  while (logs_[1].Count(Event::Kind::kReceived) == 0) ASSERT_TRUE(world_.Step(world_.now() + Seconds(1)));
+  world_.faults.drop = Fraction{Fraction::kOne};
+  world_.Pump();
+  world_.endpoint(1).Post(world_.LocalNow(1), CloseRequest{link.receiver});
+  world_.Pump();
+  world_.faults.drop = Fraction{0};
+  RunFor(Seconds(2));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0);
+}
+
+TEST_F(EndpointTest, ClosingASenderFailsTheReceiverThatStillWaits) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  std::vector<uint8_t> buffer(1000);
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  RunFor(Milliseconds(10));
+  world_.endpoint(0).Post(world_.LocalNow(0), CloseRequest{link.sender});
+  RunFor(Seconds(1));
+  ASSERT_EQ(logs_[1].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(logs_[1].Find(Event::Kind::kFailed)->reason, FailReason::kReset);
+}
+
+TEST_F(EndpointTest, AConnectionIdIsNotReusedAfterItsSlotIsFreed) {
+  for (int round = 0; round < 200; ++round) {
+    Link link;
+    ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link)) << "round " << round << ": slots of closed connections must come back";
+    world_.endpoint(0).Post(world_.LocalNow(0), CloseRequest{link.sender});
+    world_.endpoint(1).Post(world_.LocalNow(1), CloseRequest{link.receiver});
+    const std::vector<uint8_t> message = Bytes(10);
+    EXPECT_FALSE(Send(link, 0, message));
+    RunFor(Seconds(6));
+    EXPECT_FALSE(Send(link, 0, message)) << "a stale handle found a new connection";
+  }
+}
+
+TEST_F(EndpointTest, RefusesAConnectionOverTheLimitWithAClearReason) {
+  std::vector<Link> links(64);
+  for (size_t i = 0; i < 64; ++i) ASSERT_TRUE(ConnectPair(&world_, i % 2 == 0 ? 0 : 2, 1, &links[i]));
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  ConnectRequest request;
+  request.peer = World::AddressOf(1);
+  request.ticket = ticket;
+  ConnectionHandle sender;
+  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  RunFor(Seconds(1));
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kRefused);
+}
+
+TEST_F(EndpointTest, AnIdleEndpointHasNoDeadline) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(100000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(5));
+  ASSERT_EQ(buffer, message);
+  EXPECT_EQ(world_.endpoint(0).next_deadline(), kNever);
+  EXPECT_EQ(world_.endpoint(1).next_deadline(), kNever);
+}
+
+TEST(Endpoint, WithoutTrimmingACutPacketIsADropAndNothingIsForgiven) {
+  Config config = TestConfig();
+  config.fabric_trims = false;
+  World world(2, config, 7);
+  int received = 0;
+  world.on_event = [&](int, const Event& event) {
+    EXPECT_NE(event.kind, Event::Kind::kForgiven);
+    received += event.kind == Event::Kind::kReceived;
+  };
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world, 0, 1, &link));
+  ASSERT_EQ(world.host(1).steps->Begin({1, false, Fraction{500000}, 1 << 20}), StepResult::kOk);
+  const std::vector<uint8_t> message = Bytes(1 << 19);
+  std::vector<uint8_t> buffer(message.size());
+  ReceiveRequest request{2, buffer.data(), buffer.size(), true, 1, true, true, 1};
+  ASSERT_EQ(world.endpoint(1).Post(world.LocalNow(1), link.receiver, request), PostResult::kAccepted);
+  ASSERT_EQ(world.endpoint(0).Post(world.LocalNow(0), link.sender,
+                                   SendRequest{1, message.data(), static_cast<uint32_t>(message.size())}),
+            PostResult::kAccepted);
+  world.faults.trim = Fraction{100000};
+  const TimePoint end = world.now() + Seconds(20);
+  while (received == 0 && world.Step(end)) {
+  }
+  EXPECT_EQ(received, 1);
+  EXPECT_EQ(buffer, message);
+  EXPECT_EQ(world.endpoint(1).counters().trims, 0u);
+}
+
+}  // namespace
+}  // namespace forgive::testing
