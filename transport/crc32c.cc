@@ -43,8 +43,8 @@ uint32_t UpdateByTables(uint32_t crc, const uint8_t* bytes, size_t length) {
     std::memcpy(&word, bytes, sizeof(word));
     if constexpr (std::endian::native == std::endian::big) word = __builtin_bswap64(word);
     word ^= crc;
-    crc = 0;
-    for (size_t k = 0; k < 8; ++k) crc ^= kTables[7 - k][(word >> (8 * k)) & 0xff];
+    const auto table = [&](size_t k) { return kTables[7 - k][(word >> (8 * k)) & 0xff]; };
+    crc = table(0) ^ table(1) ^ table(2) ^ table(3) ^ table(4) ^ table(5) ^ table(6) ^ table(7);
   }
   for (; length > 0; --length, ++bytes) crc = (crc >> 8) ^ kTables[0][(crc ^ *bytes) & 0xff];
   return crc;
