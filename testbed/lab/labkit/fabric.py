@@ -1,0 +1,335 @@
+# SPDX-License-Identifier: Apache-2.0
+# Builds a lab and takes it down: namespaces, links, queues, the switch and the delay line.
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import select
+import shutil
+import signal
+import subprocess
+
+from . import system
+from .parameters import MTU_BYTES, TRIM_MODES, WIRE_OVERHEAD_BYTES, LabError
+
+HOST_INTERFACE = "fgv0"
+LINE_SWITCH_SIDE = "line0"
+LINE_PROGRAM_SIDE = "line1"
+BURST_HOST = "burst"
+BURST_NUMBER = 254  # last byte of the burst host's addresses
+
+ROOT_HANDLE = 0x1
+HEADER_CLASS = 0x10
+DATA_CLASS = 0x20
+
+# The real queue is a little longer than the one that the switch decides by, so that it never decides by itself:
+# two processors may both see the last free place.
+QUEUE_SLACK_BYTES = 1 << 18
+UPLINK_QUEUE_BYTES = 16 << 20
+# A shaper that was late may catch up this much.
+SHAPER_BURST_SECONDS = 0.0005
+START_SECONDS = 5
+
+
+@dataclasses.dataclass
+class Host:
+    """One port of the switch and what hangs on it."""
+
+    name: str
+    number: int  # last byte of its addresses
+    port: str    # the switch's interface
+
+    @property
+    def ethernet(self):
+        return f"02:46:47:56:00:{self.number:02x}"
+
+    @property
+    def ipv4(self):
+        return f"10.77.0.{self.number}"
+
+    @property
+    def ipv6(self):
+        return f"fd00:77::{self.number:x}"
+
+    @property
+    def sink(self):
+        """An address that leads to this host and that it drops without a word: where bursts go."""
+        return f"10.78.0.{self.number}"
+
+
+class Lab:
+    """Names and places of one lab; nothing here says that it is up."""
+
+    def __init__(self, name):
+        if not re.fullmatch(r"[a-z][a-z0-9]{0,14}", name):
+            raise LabError(f"a lab's name is 1 to 15 of a-z and 0-9, a letter first, not '{name}'")
+        self.name = name
+        self.prefix = f"fgv-{name}-"
+        self.folder = os.path.join(system.STATE_ROOT, name)
+        self.pins = os.path.join(self.folder, "bpf")
+        self.description = os.path.join(self.folder, "lab.json")
+        self.delay_statistics = os.path.join(self.folder, "delay_line.txt")
+
+    def namespace(self, host):
+        return self.prefix + host
+
+    def read(self):
+        """The description that `up` wrote; raises LabError if the lab is not up."""
+        try:
+            with open(self.description, encoding="utf-8") as file:
+                return json.load(file)
+        except (FileNotFoundError, json.JSONDecodeError):
+            pass
+        except PermissionError as error:
+            raise LabError(f"{self.description}: {error.strerror}: run it as root") from error
+        option = "" if self.name == "main" else f" --name {self.name}"
+        if self.leftovers():
+            raise LabError(f"lab '{self.name}' is only half there (an interrupted `lab up`?): run `lab down{option}`")
+        raise LabError(f"lab '{self.name}' is not up: start it with `lab up{option}`")
+
+    def leftovers(self):
+        return os.path.exists(self.folder) or bool(system.namespaces_of(self.prefix))
+
+
+def find_build(folder):
+    """The folder of the lab's programs: in `folder`, or in build/release or another preset beside the sources."""
+    root = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", "..", ".."))
+    candidates = [folder] if folder else [os.path.join(root, "build", preset)
+                                          for preset in ("release", "dev", "asan", "tsan")]
+    for candidate in candidates:
+        programs = os.path.join(os.path.abspath(candidate), "testbed", "lab")
+        if os.access(os.path.join(programs, "forgive_lab_switch"), os.X_OK):
+            return programs
+    where = folder if folder else os.path.join(root, "build")
+    raise LabError(f"no testbed/lab/forgive_lab_switch under {where}: build it (`cmake --preset release && "
+                   "cmake --build --preset release`; it needs libbpf-dev and clang), or name the folder by --build")
+
+
+def up(lab, parameters, build, trims_log=None):
+    """Builds the lab; on any error or interrupt nothing of it is left. Returns its description."""
+    programs = find_build(build)
+    with system.lock():
+        if os.path.exists(lab.description):
+            raise LabError(f"lab '{lab.name}' is already up: `lab down --name {lab.name}` first, or take another --name")
+        if lab.leftovers():
+            lab.read()
+        try:
+            return _build(lab, parameters, programs, trims_log or os.path.join(lab.folder, "trims.log"))
+        except BaseException:
+            with undisturbed():
+                _take_down(lab)
+            raise
+
+
+def down(lab):
+    """Takes away whatever there is of the lab. Returns whether there was anything."""
+    if not lab.leftovers():
+        return False
+    with system.lock(), undisturbed():
+        _take_down(lab)
+    return True
+
+
+@contextlib.contextmanager
+def undisturbed():
+    """No signal of the terminal stops the block half way."""
+    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+    before = [signal.signal(number, signal.SIG_IGN) for number in ending]
+    try:
+        yield
+    finally:
+        for number, handler in zip(ending, before):
+            signal.signal(number, handler)
+
+
+def _take_down(lab):
+    namespaces = system.namespaces_of(lab.prefix)
+    system.end_processes(namespaces)
+    system.unmount(lab.pins)
+    for namespace in namespaces:
+        system.unmount(system.namespace_path(namespace))
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(system.namespace_path(namespace))
+    shutil.rmtree(lab.folder, ignore_errors=True)
+    if lab.leftovers():
+        raise LabError(f"lab '{lab.name}': something is left in {lab.folder} or {system.NAMESPACE_FOLDER}")
+
+
+def _build(lab, parameters, programs, trims_log):
+    hosts = [Host(f"h{i}", i + 1, f"p{i}") for i in range(parameters.hosts)]
+    hosts.append(Host(BURST_HOST, BURST_NUMBER, f"p{parameters.hosts}"))
+    os.mkdir(lab.folder, 0o755)
+    switch = lab.namespace("switch")
+    system.batch("ip", None, [f"netns add {name}" for name in [switch] + [lab.namespace(h.name) for h in hosts]])
+    _build_switch_links(lab, switch, hosts, parameters)
+    for host in hosts:
+        _build_host(lab, host, hosts, parameters)
+    for line in hosts:
+        system.batch("tc", switch, _port_queue(line.port, parameters))
+    true_backlog = _start_switch(lab, switch, hosts, parameters, programs, trims_log)
+    if parameters.rtt_ms > 0:
+        delay_us = max(1, round(parameters.rtt_ms * 1000 / 2))
+        _start(lab, switch, "delay_line", [
+            os.path.join(programs, "forgive_delay_line"), "--interface", LINE_PROGRAM_SIDE, "--delay-us",
+            str(delay_us), "--frames", str(parameters.line_frames), "--statistics", lab.delay_statistics])
+    description = _describe(lab, hosts, parameters, programs, trims_log, true_backlog)
+    with open(lab.description + ".new", "w", encoding="utf-8") as file:
+        json.dump(description, file, indent=1)
+    os.rename(lab.description + ".new", lab.description)
+    return description
+
+
+def _build_switch_links(lab, switch, hosts, parameters):
+    with system.inside(switch):
+        # The switch speaks no protocol of its own.
+        system.write_sysctl("net/ipv6/conf/all/disable_ipv6", 1)
+        system.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
+    lines = []
+    for host in hosts:
+        lines.append(f"link add {host.port} mtu {MTU_BYTES} type veth peer name {HOST_INTERFACE} "
+                     f"address {host.ethernet} mtu {MTU_BYTES} netns {lab.namespace(host.name)}")
+        lines.append(f"link set {host.port} up")
+    if parameters.rtt_ms > 0:
+        lines.append(f"link add {LINE_SWITCH_SIDE} mtu {MTU_BYTES} type veth peer name {LINE_PROGRAM_SIDE} "
+                     f"mtu {MTU_BYTES}")
+        lines += [f"link set {LINE_SWITCH_SIDE} up", f"link set {LINE_PROGRAM_SIDE} up"]
+    system.batch("ip", switch, lines)
+
+
+def _build_host(lab, host, hosts, parameters):
+    namespace = lab.namespace(host.name)
+    with system.inside(namespace):
+        system.write_sysctl("net/ipv4/ip_forward", 0)
+        system.write_sysctl("net/ipv6/conf/all/forwarding", 0)
+        system.write_sysctl("net/ipv6/conf/all/accept_ra", 0)
+        system.write_sysctl(f"net/ipv6/conf/{HOST_INTERFACE}/accept_ra", 0)
+        system.write_sysctl(f"net/ipv6/conf/{HOST_INTERFACE}/accept_dad", 0)
+        # No super-packets, no checksums left to hardware: the switch cuts what is on the wire.
+        system.run(["ethtool", "-K", HOST_INTERFACE, "tx", "off", "tso", "off", "gso", "off", "gro", "off",
+                    "tx-udp-segmentation", "off"])
+    lines = ["link set lo up", f"addr add {host.ipv4}/24 dev {HOST_INTERFACE}",
+             f"addr add {host.ipv6}/64 dev {HOST_INTERFACE} nodad", f"link set {HOST_INTERFACE} up"]
+    for other in hosts:
+        if other is not host:
+            # Known beforehand, so that no run begins with a resolution (which works too).
+            lines.append(f"neigh replace {other.ipv4} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent")
+            lines.append(f"neigh replace {other.ipv6} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent")
+    if host.name == BURST_HOST:
+        lines.append(f"route add 10.78.0.0/24 dev {HOST_INTERFACE} src {host.ipv4}")
+        lines += [f"neigh replace {other.sink} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent"
+                  for other in hosts if other is not host]
+    system.batch("ip", namespace, lines)
+    if parameters.uplink_share > 0 and host.name != BURST_HOST:
+        system.batch("tc", namespace, _uplink_queue(parameters))
+
+
+def _shaper_burst(rate_bps):
+    return max(2 * (MTU_BYTES + 14 + WIRE_OVERHEAD_BYTES), int(rate_bps / 8 * SHAPER_BURST_SECONDS))
+
+
+def _htb_class(device, number, parent, rate_bps, ceiling_bps, priority):
+    return (f"class add dev {device} parent {ROOT_HANDLE:x}:{parent} classid {ROOT_HANDLE:x}:{number:x} htb "
+            f"rate {int(rate_bps)}bit ceil {int(ceiling_bps)}bit burst {_shaper_burst(rate_bps)} "
+            f"cburst {_shaper_burst(ceiling_bps)} prio {priority} quantum {MTU_BYTES + 14 + WIRE_OVERHEAD_BYTES}")
+
+
+def _htb_root(device, default):
+    # stab: without it a packet would be charged at the length it had before the egress hook cut it.
+    return (f"qdisc add dev {device} root handle {ROOT_HANDLE:x}: stab overhead {WIRE_OVERHEAD_BYTES} "
+            f"linklayer ethernet htb default {default:x}")
+
+
+def _port_queue(device, parameters):
+    rate_bps = parameters.rate_mbps * 1e6
+    header_bps = rate_bps * parameters.header_share
+    data_limit = max(parameters.trim_threshold_bytes, parameters.queue_bytes) + QUEUE_SLACK_BYTES
+    return [
+        _htb_root(device, DATA_CLASS),
+        _htb_class(device, 0x1, "", rate_bps, rate_bps, 0),
+        _htb_class(device, HEADER_CLASS, "1", header_bps, header_bps, 0),
+        _htb_class(device, DATA_CLASS, "1", rate_bps - header_bps, rate_bps, 1),
+        f"qdisc add dev {device} parent {ROOT_HANDLE:x}:{HEADER_CLASS:x} bfifo limit {parameters.header_queue_bytes}",
+        f"qdisc add dev {device} parent {ROOT_HANDLE:x}:{DATA_CLASS:x} bfifo limit {data_limit}",
+    ]
+
+
+def _uplink_queue(parameters):
+    rate_bps = parameters.rate_mbps * parameters.uplink_share * 1e6
+    return [
+        _htb_root(HOST_INTERFACE, 0x1),
+        _htb_class(HOST_INTERFACE, 0x1, "", rate_bps, rate_bps, 0),
+        f"qdisc add dev {HOST_INTERFACE} parent {ROOT_HANDLE:x}:1 bfifo limit {UPLINK_QUEUE_BYTES}",
+    ]
+
+
+def _start(lab, namespace, name, command):
+    """Starts a program inside the namespace (so that `down` finds it there) and returns its line "ready ..."."""
+    log = os.path.join(lab.folder, f"{name}.log")
+    with open(log, "wb") as errors, system.inside(namespace):
+        process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
+                                   cwd="/", start_new_session=True)
+    # It outlives this program; nobody waits for it.
+    process.returncode = 0
+    with process.stdout:
+        answered, _, _ = select.select([process.stdout], [], [], START_SECONDS)
+        line = process.stdout.readline().decode() if answered else ""
+    if line.startswith("ready"):
+        return line
+    with open(log, encoding="utf-8", errors="replace") as file:
+        words = " ".join(file.read().split())
+    raise LabError(words or f"{command[0]} did not start within {START_SECONDS} s")
+
+
+def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
+    """Returns whether the switch decides by the true backlog."""
+    config = os.path.join(lab.folder, "switch.conf")
+    values = {
+        "pins": lab.pins,
+        "trims_log": trims_log,
+        "virtual_queue": int(parameters.virtual_queue),
+        "trim_enabled": int(parameters.trim),
+        "trim_mode": TRIM_MODES.index(parameters.trim_mode),
+        "trim_length": parameters.trim_length,
+        "trim_threshold_bytes": parameters.trim_threshold_bytes,
+        "queue_bytes": parameters.queue_bytes,
+        "ecn_min_bytes": parameters.ecn_min_bytes,
+        "ecn_max_bytes": parameters.ecn_max_bytes,
+        "ecn_probability_ppm": round(parameters.ecn_probability * 1e6),
+        "dscp_data": parameters.dscp_data,
+        "dscp_control": parameters.dscp_control,
+        "dscp_trimmed": parameters.dscp_trimmed,
+        "header_priority": ROOT_HANDLE << 16 | HEADER_CLASS,
+        "data_priority": ROOT_HANDLE << 16 | DATA_CLASS,
+        "drain_bytes_per_second": int(parameters.rate_mbps * 1e6 / 8),
+    }
+    if parameters.rtt_ms > 0:
+        values["line"] = LINE_SWITCH_SIDE
+    with open(config, "w", encoding="ascii") as file:
+        for key, value in values.items():
+            file.write(f"{key} {value}\n")
+        for host in hosts:
+            file.write(f"port {host.port} {host.ethernet}\n")
+    line = _start(lab, switch, "switch", [os.path.join(programs, "forgive_lab_switch"), "run", config])
+    return line.split() == ["ready", "true"]
+
+
+def _describe(lab, hosts, parameters, programs, trims_log, true_backlog):
+    return {
+        "name": lab.name,
+        "programs": programs,
+        "parameters": dataclasses.asdict(parameters) | {"bdp_bytes": parameters.bdp_bytes},
+        "true_backlog": true_backlog,
+        "trims_log": trims_log,
+        "switch_namespace": lab.namespace("switch"),
+        "hosts": [{
+            "name": host.name,
+            "namespace": lab.namespace(host.name),
+            "interface": HOST_INTERFACE,
+            "ipv4": host.ipv4,
+            "ipv6": host.ipv6,
+            "ethernet": host.ethernet,
+            "sink": host.sink,
+            "port": host.port,
+        } for host in hosts],
+    }
