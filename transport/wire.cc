@@ -125,6 +125,12 @@ constexpr size_t FixedBytes(PacketType type) {
   return 0;
 }
 
+// A Connect is as long as a full data packet of its payload size, and at least whole itself.
+constexpr size_t ConnectBytes(uint16_t max_payload) {
+  const size_t full = kDataHeaderBytes + max_payload;
+  return full < kConnectBytes ? kConnectBytes : full;
+}
+
 // In every packet the tag is the last field of the fixed part.
 constexpr size_t TagPosition(PacketType type) { return FixedBytes(type) - sizeof(forgive_be64); }
 
@@ -283,7 +289,8 @@ bool ParseConnect(const uint8_t* bytes, size_t length, Connect* out) {
   out->capabilities = Swap(wire.capabilities);
   out->traffic_class = Swap(wire.traffic_class);
   // The padding is the proof that this size passes.
-  return out->max_payload % kUnitBytes == 0 && length == kDataHeaderBytes + out->max_payload;
+  if (out->max_payload < kUnitBytes || out->max_payload % kUnitBytes != 0) return false;
+  return length == ConnectBytes(out->max_payload);
 }
 
 bool ParseConnectReply(const uint8_t* bytes, size_t length, ConnectReply* out) {
@@ -383,8 +390,8 @@ size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
 }
 
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out) {
-  const size_t length = kDataHeaderBytes + connect.max_payload;
-  FORGIVE_CHECK(connect.max_payload % kUnitBytes == 0 && length >= kConnectBytes);
+  FORGIVE_CHECK(connect.max_payload >= kUnitBytes && connect.max_payload % kUnitBytes == 0);
+  const size_t length = ConnectBytes(connect.max_payload);
   forgive_connect wire;
   wire.version = FORGIVE_WIRE_VERSION;
   wire.type = FORGIVE_TYPE_CONNECT;

@@ -138,7 +138,7 @@ bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t 
 // A key of nullptr leaves the tag zero (Config::tags).
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out);
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out);
-// `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes.
+// `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes, at least kConnectBytes.
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out);
 size_t WriteConnectReply(const ConnectReply& reply, const SipKey& secret, uint8_t* out);
 size_t WriteControl(const Control& control, const SipKey* key, uint8_t* out);

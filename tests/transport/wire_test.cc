@@ -101,7 +101,7 @@ Packet Written(const Report& report, const SipKey* key = &kKey) {
 }
 
 Packet Written(const Connect& connect) {
-  Packet packet(kDataHeaderBytes + connect.max_payload, 0xee);
+  Packet packet(std::max<size_t>(kConnectBytes, kDataHeaderBytes + connect.max_payload), 0xee);
   EXPECT_EQ(WriteConnect(connect, kKey, packet.data()), packet.size());
   return packet;
 }
@@ -395,6 +395,25 @@ TEST(WireConnect, RefusesALengthThatDoesNotProveItsPayload) {
   EXPECT_FALSE(ParseConnect(packet.data(), kConnectBytes - 1, &parsed));
 }
 
+TEST(WireConnect, IsWholeEvenForTheSmallestPayload) {
+  const Packet packet = Written(SomeConnect(kUnitBytes));
+  EXPECT_EQ(packet.size(), kConnectBytes);
+  Connect parsed;
+  ASSERT_TRUE(ParseConnect(packet.data(), packet.size(), &parsed));
+  EXPECT_EQ(parsed.max_payload, kUnitBytes);
+  EXPECT_TRUE(VerifyTag(kKey, PacketType::kConnect, packet.data(), packet.size(), 0));
+}
+
+TEST(WireConnect, RefusesAPayloadOffTheUnitGrid) {
+  Packet packet = Written(SomeConnect(4096));
+  Connect parsed;
+  packet[5] = 8;
+  packet.resize(kDataHeaderBytes + 4096 + 8);
+  EXPECT_FALSE(ParseConnect(packet.data(), packet.size(), &parsed));
+  packet[4] = packet[5] = 0;
+  EXPECT_FALSE(ParseConnect(packet.data(), kConnectBytes, &parsed));
+}
+
 TEST(WireConnectReply, ComesBackAsItWasWritten) {
   const ConnectReply reply = SomeReply();
   const Packet packet = Written(reply);
@@ -562,7 +581,7 @@ TEST(WireParsers, RefuseOrReadEveryFlippedPacketWithoutReadingBeyondIt) {
       EXPECT_LE(report.sack_count, kMaxSackRanges);
     }
     if (ParseConnect(packet.data(), packet.size(), &connect)) {
-      EXPECT_EQ(connect.max_payload + kDataHeaderBytes, packet.size());
+      EXPECT_EQ(std::max<size_t>(connect.max_payload + kDataHeaderBytes, kConnectBytes), packet.size());
     }
     if (ParseConnectReply(packet.data(), packet.size(), &reply)) {
       EXPECT_LE(reply.status, ConnectStatus::kOverLimit);
