@@ -19,10 +19,10 @@ class CongestionControl {
 
   // Starts anew at line rate: the first message of a step.
   virtual void Restart(TimePoint now) = 0;
-  // A signal that is obeyed. Returns true if it cut the rate at once (a cut may also come later, by OnDeadline:
-  // cuts_since_last_asked says how many and for which cause).
+  // A signal that is obeyed. The cut may come at once or later, by OnDeadline: cuts() says. kTimeout comes at most
+  // once per RTO.
   virtual void OnSignal(TimePoint now, CongestionSignal signal) = 0;
-  virtual void OnSent(TimePoint now, uint64_t bytes) = 0;   // byte counters
+  virtual void OnSent(TimePoint now, uint64_t bytes) = 0;   // on the wire: byte counters
   virtual void OnDeadline(TimePoint now) = 0;               // timers
   virtual TimePoint next_deadline() const = 0;
   virtual void set_base_rtt(Nanoseconds rtt) = 0;

@@ -3,11 +3,18 @@
 #ifndef FORGIVE_TRANSPORT_SENDER_H_
 #define FORGIVE_TRANSPORT_SENDER_H_
 
+#include <array>
 #include <cstdint>
+#include <memory>
+#include <vector>
 
 #include "transport/config.h"
+#include "transport/congestion_control.h"
 #include "transport/counters.h"
 #include "transport/event.h"
+#include "transport/pacer.h"
+#include "transport/rtt.h"
+#include "transport/sent_ranges.h"
 #include "transport/units.h"
 #include "transport/wire.h"
 
@@ -22,7 +29,36 @@ struct SendRequest {
 // Seed: cc_mode.
 enum class Mode : uint8_t { kObeying, kExempt };
 
-// The sender of one connection.
+// Which report numbers were seen, over a sliding window: each report counts once.
+class ReportWindow {
+ public:
+  uint64_t newest() const { return newest_; }
+  // Marks it. False: seen before, or older than the window.
+  bool Accept(uint64_t number);
+
+ private:
+  static constexpr uint64_t kReports = 1024;
+
+  std::array<uint64_t, kReports / 64> seen_{};
+  uint64_t newest_ = 0;
+  bool any_ = false;
+};
+
+// The sender of one connection (seed: State per flow, at the sender).
+//
+// The mode. A report speaks for the messages [completed_messages, same_step_end). What it says holds for one RTO and
+// until a later report speaks for them. A completed message keeps the last word said on it, so that the mark of a
+// message's last packet does not cut the rate of a step that is exempt; budget-exhausted takes it back too.
+//
+// Loss. A segment is lost when a request names it (unless it was sent again after the packet whose trim made the
+// request), when a packet of the same path that was sent more than the reorder window later has arrived (RACK), or
+// by timeout. The reorder window is a quarter of the least RTT (RFC 8985), at most the smoothed one. All of it
+// compares send times, so late polling loses nothing. The timeout runs from the oldest segment's last transmission
+// or, if later, the path's last progress or the last timeout (RFC 6298, 5.3 and 5.6); it takes the flight that the
+// oldest segment was part of, that is what was sent up to one smoothed RTT after it.
+//
+// Invariants: no message is sent without a posted receive; bytes in flight are within the window, unless one segment
+// alone is larger; nothing is sent beyond rcv_nxt + scoreboard_bytes; a completed message's buffer is not read.
 class Sender {
  public:
   // max_payload and scoreboard_bytes as the handshake agreed; connection_id is the receiver's.
@@ -63,6 +99,90 @@ class Sender {
   BitsPerSecond rate() const;   // 0: not limited
   Mode mode(TimePoint now) const;  // of the newest message sent
   uint64_t bytes_in_flight() const;
+
+  const CongestionControl& congestion_control() const { return *congestion_control_; }  // for traces
+
+ private:
+  // The packet that NextPacket would send next, whatever the pacer says.
+  struct Candidate {
+    bool lost = false;  // else never sent
+    uint64_t index = 0;
+    SegmentPlace place;
+    uint32_t wire_bytes = 0;
+  };
+  // What is remembered of each of the last packets.
+  struct SentPacket {
+    uint32_t message = 0;  // low 32 bits
+    uint16_t path = 0;
+  };
+
+  bool FindCandidate(Candidate* out) const;
+  bool FitsWindow(uint32_t length) const;
+  void RestartAtStep(TimePoint now);
+  void RunCongestionTimers(TimePoint now);
+  void AfterCongestionControl(TimePoint now);
+  void Signal(TimePoint now, CongestionSignal signal, uint64_t message);
+  BitsPerSecond PacingRate() const;
+
+  bool IsConsistent(const Report& report) const;
+  void ApplyFlags(TimePoint now, const Report& report);
+  void ApplyCredit(const Report& report);
+  void ApplyMarks(TimePoint now, const Report& report);
+  void ApplyAcknowledgements(TimePoint now, const Report& report);
+  void ApplyNewest(TimePoint now, const Report& report);
+  void ApplyRequests(TimePoint now, const Report& report);
+  void CompleteMessages();
+  // The message of a packet if it is remembered; false otherwise.
+  bool RememberedPacket(uint64_t number, SentPacket* out) const;
+  uint64_t MessageOfPacket(uint64_t number) const;
+  uint64_t NewestMessage() const;
+
+  bool IsExempt(TimePoint now, uint64_t message) const;
+  void CountModeChange(TimePoint now);
+  TimePoint TimeoutOf(uint16_t path) const;
+  void OnTimeout(TimePoint now);
+  bool WaitsForCredit() const;
+  void UpdateProbe(TimePoint now);
+
+  const Config config_;
+  const ConnectionHandle handle_;
+  const uint64_t connection_id_;
+  const uint64_t scoreboard_bytes_;
+  Counters* const counters_;
+  EventQueue* const events_;
+
+  SentRanges ranges_;
+  Pacer pacer_;
+  RttEstimator rtt_;
+  std::unique_ptr<CongestionControl> congestion_control_;
+  TimePoint congestion_deadline_ = kNever;
+  CongestionControl::Cuts cuts_seen_;
+  ReportWindow reports_;
+  std::vector<SentPacket> packets_;  // a ring by packet number
+  // At a message's residue: one more than the number of the last message there that begins a step.
+  std::vector<uint64_t> step_starts_;
+
+  uint64_t next_packet_number_ = 0;
+  TimePoint last_now_{};
+  // From reports.
+  bool any_report_ = false;
+  TimePoint newest_report_time_{};
+  uint64_t rcv_nxt_ = 0;
+  uint64_t credit_ = 0;          // messages before it have a posted receive
+  uint64_t peer_completed_ = 0;  // messages before it are whole at the receiver
+  uint64_t ce_bytes_ = 0;
+  bool any_newest_ = false;
+  uint64_t newest_packet_ = 0;  // that arrived whole
+  // Messages [exempt_begin_, exempt_end_) are Exempt while the newest report is younger than an RTO.
+  uint64_t exempt_begin_ = 0;
+  uint64_t exempt_end_ = 0;
+  Mode last_mode_ = Mode::kObeying;
+  // Timeout and probe.
+  uint32_t backoff_ = 0;
+  TimePoint last_timeout_;
+  TimePoint probe_at_ = kNever;
+  uint32_t probe_backoff_ = 0;
+  bool peer_closed_ = false;
 };
 
 }  // namespace forgive

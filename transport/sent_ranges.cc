@@ -1,0 +1,250 @@
+// SPDX-License-Identifier: Apache-2.0
+// Every posted message cut into segments, and what became of each segment that was sent.
+#include "transport/sent_ranges.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "transport/check.h"
+
+namespace forgive {
+namespace {
+
+// A message occupies its length rounded up to the unit, plus one unit, its end slot.
+constexpr uint64_t StreamLength(uint32_t length) {
+  return (uint64_t{length} + kUnitBytes - 1) / kUnitBytes * kUnitBytes + kUnitBytes;
+}
+
+// In a span of n positions lie at most n / max_payload whole segments, one more that begins in it, and one short
+// segment for each message.
+uint64_t RecordCapacity(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages) {
+  return std::bit_ceil(std::max<uint64_t>(64, stream_span / max_payload + max_messages + 2));
+}
+
+}  // namespace
+
+IndexBitmap::IndexBitmap(uint64_t capacity) : words_(capacity / 64), mask_(capacity - 1) {
+  FORGIVE_CHECK(std::has_single_bit(capacity) && capacity >= 64);
+}
+
+uint64_t IndexBitmap::FindFirst(uint64_t from, uint64_t to) const {
+  while (from < to) {
+    const uint64_t rest = words_[WordOf(from)] >> (from & 63);
+    if (rest != 0) return std::min(to, from + static_cast<uint64_t>(std::countr_zero(rest)));
+    from = (from | 63) + 1;
+  }
+  return to;
+}
+
+SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages)
+    : max_payload_(max_payload),
+      messages_(max_messages),
+      records_(RecordCapacity(max_payload, stream_span, max_messages)),
+      mask_(records_.size() - 1),
+      unacknowledged_(records_.size()),
+      lost_(records_.size()) {
+  FORGIVE_CHECK(std::has_single_bit(max_messages));
+  FORGIVE_CHECK(max_payload >= kUnitBytes && max_payload % kUnitBytes == 0);
+}
+
+// ---- Messages ----
+
+void SentRanges::AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t length) {
+  FORGIVE_CHECK(HasRoom());
+  SentMessage& added = messages_[posted_ & (messages_.size() - 1)];
+  added.cookie = cookie;
+  added.buffer = buffer;
+  added.stream_begin = stream_end_;
+  added.first_segment = segment_end_;
+  added.length = length;
+  added.segments = length == 0 ? 1 : (length - 1) / max_payload_ + 1;
+  stream_end_ += StreamLength(length);
+  segment_end_ += added.segments;
+  ++posted_;
+}
+
+uint64_t SentRanges::MessageEnd(uint64_t number) const {
+  const SentMessage& ending = message(number);
+  return ending.stream_begin + StreamLength(ending.length);
+}
+
+bool SentRanges::PopCompleted(uint64_t* cookie) {
+  if (completed_ == posted_) return false;
+  const SentMessage& oldest = message(completed_);
+  if (front_ < oldest.first_segment + oldest.segments) return false;
+  *cookie = oldest.cookie;
+  ++completed_;
+  return true;
+}
+
+// ---- Sending ----
+
+SegmentPlace SentRanges::UnsentPlace() const {
+  const SentMessage& sending = message(unsent_message_);
+  return {unsent_message_, unsent_offset_, std::min(max_payload_, sending.length - unsent_offset_)};
+}
+
+uint64_t SentRanges::UnsentEnd() const {
+  const SentMessage& sending = message(unsent_message_);
+  if (sending.length - unsent_offset_ > max_payload_) return next_position_ + max_payload_;
+  return MessageEnd(unsent_message_);
+}
+
+uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path) {
+  FORGIVE_CHECK(HasUnsent());
+  FORGIVE_CHECK(next_ - front_ < records_.size());
+  const uint64_t index = next_++;
+  Record& record = records_[index & mask_];
+  record.message = static_cast<uint32_t>(unsent_message_);
+  record.offset = unsent_offset_;
+  record.transmissions = 0;
+  next_position_ = UnsentEnd();
+  begun_ = unsent_message_ + 1;
+  if (messages_[unsent_message_ & (messages_.size() - 1)].length - unsent_offset_ > max_payload_) {
+    unsent_offset_ += max_payload_;
+  } else {
+    ++unsent_message_;
+    unsent_offset_ = 0;
+  }
+  unacknowledged_.Set(index);
+  Transmit(index, packet_number, now, path);
+  return index;
+}
+
+uint64_t SentRanges::FirstLost() const {
+  FORGIVE_CHECK(HasLost());
+  const uint64_t index = lost_.FindFirst(std::max(lost_hint_, front_), next_);
+  FORGIVE_CHECK(index != next_);
+  return index;
+}
+
+void SentRanges::SendAgain(uint64_t index, uint64_t packet_number, TimePoint now, uint16_t path) {
+  FORGIVE_CHECK(index == FirstLost());
+  lost_.Clear(index);
+  --lost_count_;
+  lost_hint_ = index;  // it was the first
+  Transmit(index, packet_number, now, path);
+}
+
+void SentRanges::Transmit(uint64_t index, uint64_t packet_number, TimePoint now, uint16_t path) {
+  const uint32_t slot = static_cast<uint32_t>(index & mask_);
+  Record& record = records_[slot];
+  record.packet_number = packet_number;
+  record.sent = now;
+  record.path = path;
+  ++record.transmissions;
+  bytes_in_flight_ += LengthOf(record);
+  Append(slot);
+}
+
+// ---- Places ----
+
+uint32_t SentRanges::LengthOf(const Record& record) const {
+  return std::min(max_payload_, MessageOf(record).length - record.offset);
+}
+
+SegmentPlace SentRanges::Place(uint64_t index) const {
+  const Record& record = records_[index & mask_];
+  // Records belong to messages that are not handed out yet, so the high bits are those of a near one.
+  return {ExpandNumber(completed_, record.message), record.offset, LengthOf(record)};
+}
+
+uint64_t SentRanges::StreamBegin(uint64_t index) const {
+  const Record& record = records_[index & mask_];
+  return MessageOf(record).stream_begin + record.offset;
+}
+
+uint64_t SentRanges::Locate(uint64_t position) const {
+  if (position >= next_position_) return next_;
+  if (front_ == next_ || position < StreamBegin(front_)) return front_;
+  // The last message that begins at or before the position; one of the messages not handed out holds it.
+  uint64_t low = completed_;
+  uint64_t high = begun_;
+  while (high - low > 1) {
+    const uint64_t middle = low + (high - low) / 2;
+    (message(middle).stream_begin <= position ? low : high) = middle;
+  }
+  const SentMessage& holder = message(low);
+  const uint64_t ordinal = std::min<uint64_t>((position - holder.stream_begin) / max_payload_, holder.segments - 1);
+  return holder.first_segment + ordinal;
+}
+
+// ---- What became of them ----
+
+uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
+  uint64_t index = Locate(range.begin);
+  if (index < next_ && StreamBegin(index) < range.begin) ++index;
+  const uint64_t end = Locate(range.end);  // extents tile, so what is before lies inside
+  uint64_t fresh = 0;
+  for (index = unacknowledged_.FindFirst(index, end); index < end; index = unacknowledged_.FindFirst(index + 1, end)) {
+    const uint32_t slot = static_cast<uint32_t>(index & mask_);
+    paths_[records_[slot].path].last_progress = now;
+    if (lost_.Test(index)) {
+      lost_.Clear(index);
+      --lost_count_;
+    } else {
+      bytes_in_flight_ -= LengthOf(records_[slot]);
+      Unlink(slot);
+    }
+    unacknowledged_.Clear(index);
+    ++fresh;
+  }
+  if (fresh != 0) front_ = unacknowledged_.FindFirst(front_, next_);
+  return fresh;
+}
+
+void SentRanges::Lose(uint64_t index) {
+  const uint32_t slot = static_cast<uint32_t>(index & mask_);
+  bytes_in_flight_ -= LengthOf(records_[slot]);
+  Unlink(slot);
+  lost_.Set(index);
+  ++lost_count_;
+  lost_hint_ = std::min(lost_hint_, index);
+}
+
+uint64_t SentRanges::LoseRequested(Range range, uint64_t packet_number) {
+  if (range.begin == range.end) return 0;
+  const uint64_t end = std::min(next_, Locate(range.end - 1) + 1);
+  uint64_t lost = 0;
+  for (uint64_t index = unacknowledged_.FindFirst(Locate(range.begin), end); index < end;
+       index = unacknowledged_.FindFirst(index + 1, end)) {
+    if (lost_.Test(index) || records_[index & mask_].packet_number > packet_number) continue;
+    Lose(index);
+    ++lost;
+  }
+  return lost;
+}
+
+uint64_t SentRanges::LoseSentBefore(uint16_t path, TimePoint limit) {
+  uint64_t lost = 0;
+  while (OldestSent(path) < limit) {
+    // The index of a slot: the one of its residue in [front, next).
+    const uint64_t slot = paths_[path].oldest;
+    Lose(front_ + ((slot - front_) & mask_));
+    ++lost;
+  }
+  return lost;
+}
+
+TimePoint SentRanges::OldestSent(uint16_t path) const {
+  const uint32_t oldest = paths_[path].oldest;
+  return oldest == kNone ? kNever : records_[oldest].sent;
+}
+
+void SentRanges::Append(uint32_t slot) {
+  Record& record = records_[slot];
+  Path& path = paths_[record.path];
+  record.previous = path.newest;
+  record.next = kNone;
+  (path.newest == kNone ? path.oldest : records_[path.newest].next) = slot;
+  path.newest = slot;
+}
+
+void SentRanges::Unlink(uint32_t slot) {
+  const Record& record = records_[slot];
+  Path& path = paths_[record.path];
+  (record.previous == kNone ? path.oldest : records_[record.previous].next) = record.next;
+  (record.next == kNone ? path.newest : records_[record.next].previous) = record.previous;
+}
+
+}  // namespace forgive
