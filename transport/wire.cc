@@ -168,7 +168,7 @@ bool ParseRange(const uint8_t* bytes, uint64_t rcv_nxt, Range* out) {
 void WriteRange(const Range& range, uint64_t rcv_nxt, uint8_t* out) {
   FORGIVE_CHECK(range.begin >= rcv_nxt && range.end > range.begin);
   FORGIVE_CHECK(range.begin % kUnitBytes == 0 && range.end % kUnitBytes == 0);
-  FORGIVE_CHECK(range.end - rcv_nxt <= UINT32_MAX);
+  FORGIVE_CHECK(range.begin - rcv_nxt <= UINT32_MAX && range.length() <= UINT32_MAX);
   forgive_range wire;
   wire.offset = Swap(static_cast<uint32_t>(range.begin - rcv_nxt));
   wire.length = Swap(static_cast<uint32_t>(range.length()));
@@ -266,6 +266,7 @@ bool ParseReport(const uint8_t* bytes, size_t length, Report* out) {
   ReadReportFields(wire, out);
   if (out->request_count > kMaxRequestRanges || out->sack_count > kMaxSackRanges) return false;
   if (length != kReportBytes + sizeof(forgive_range) * (out->request_count + out->sack_count)) return false;
+  if (out->rcv_nxt % kUnitBytes != 0) return false;
   const uint8_t* ranges = bytes + kReportBytes;
   for (uint32_t i = 0; i < out->request_count; ++i, ranges += sizeof(forgive_range)) {
     if (!ParseRange(ranges, out->rcv_nxt, &out->requests[i])) return false;
@@ -357,6 +358,7 @@ size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
   FORGIVE_CHECK(report.request_count <= kMaxRequestRanges);
   FORGIVE_CHECK(report.sack_count <= kMaxSackRanges);
+  FORGIVE_CHECK(report.rcv_nxt % kUnitBytes == 0);
   forgive_report wire;
   wire.version = FORGIVE_WIRE_VERSION;
   wire.type = FORGIVE_TYPE_REPORT;

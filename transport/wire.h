@@ -134,7 +134,7 @@ bool ParseControl(const uint8_t* bytes, size_t length, Control* out);
 bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t length, uint64_t number);
 
 // Writers write the packet with its tag and return its length. What a parser would refuse, a writer treats as a bug:
-// the ranges of a report begin at or above its rcv_nxt, are not empty, and begin and end on unit boundaries.
+// a report's rcv_nxt and the ends of its ranges lie on unit boundaries, its ranges at or above rcv_nxt and not empty.
 // A key of nullptr leaves the tag zero (Config::tags).
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out);
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out);

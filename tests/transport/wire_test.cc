@@ -358,8 +358,12 @@ TEST(WireReport, RefusesARangeThatIsEmptyOffTheGridOrBeyondTheStream) {
   Packet odd_offset = packet;
   odd_offset[83] = 8;
   EXPECT_FALSE(ParseReport(odd_offset.data(), odd_offset.size(), &parsed));
+  Packet odd_rcv_nxt = packet;
+  odd_rcv_nxt[31] = 8;
+  EXPECT_FALSE(ParseReport(odd_rcv_nxt.data(), odd_rcv_nxt.size(), &parsed));
   Packet beyond = packet;
-  std::fill(beyond.begin() + 24, beyond.begin() + 32, uint8_t{0xff});
+  beyond[31] = 0xf0;
+  std::fill(beyond.begin() + 24, beyond.begin() + 31, uint8_t{0xff});
   EXPECT_FALSE(ParseReport(beyond.data(), beyond.size(), &parsed));
 }
 
