@@ -3,7 +3,7 @@
 //
 // The switch sends each host's frame out of one end of a veth pair; this program holds the other end. The frames wait
 // in the kernel's receive ring, which they are sent from when due: one copy in, one copy out, no memory but the ring.
-// Frames due within half a quantum leave together, so that a busy line wakes thousands, not tens of thousands, of
+// Frames due within a quantum leave together, up to that early, so that a busy line wakes thousands, not tens of thousands, of
 // times a second; while no frame waits it sleeps.
 #include <arpa/inet.h>
 #include <fcntl.h>
@@ -192,7 +192,7 @@ std::int64_t DelayLine::DueTime(const tpacket2_hdr& slot, std::int64_t now, std:
   return std::min(arrived, now) + options_.delay_ns;
 }
 
-// Puts the frames that are due, from the head on, into messages_; sets head_due_ for the first that is not.
+// Puts the frames that are due within a quantum, from the head on, into messages_; sets head_due_ for the first that is not.
 std::size_t DelayLine::CollectDue(std::int64_t now) {
   const std::int64_t real_ahead = Now(CLOCK_REALTIME) - now;
   std::size_t count = 0;
@@ -201,7 +201,7 @@ std::size_t DelayLine::CollectDue(std::int64_t now) {
     if (!IsFilled(slot)) break;
     const std::int64_t due = DueTime(*slot, now, real_ahead);
     if (count == 0) head_due_ = due;
-    if (due > now + quantum_ns_ / 2) break;
+    if (due > now + quantum_ns_) break;
     const std::int64_t late = now - due;
     if (late > 1'000'000) {
       ++statistics_.late_over_1ms;
@@ -290,7 +290,7 @@ void DelayLine::Run() {
     if (count > 0) {
       SendBatch(count);
     } else {
-      Sleep(head_due_ + quantum_ns_ / 2 - now);
+      Sleep(head_due_ - now);
     }
   }
   WriteStatistics();
