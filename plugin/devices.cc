@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Interface enumeration and selection.
+#include "plugin/devices.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sys/random.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+
+#include "transport/wire.h"
+
+namespace forgive {
+namespace {
+
+bool Matches(const InterfaceFilter& filter, const std::string& interface) {
+  const bool named = std::ranges::any_of(filter.names, [&](const std::string& name) {
+    return filter.exact ? interface == name : interface.starts_with(name);
+  });
+  return named != filter.exclude;
+}
+
+// Lower is better: IPv4, then IPv6, then link-local.
+int Rank(const InterfaceAddress& address) { return address.link_local ? 2 : address.ipv6 ? 1 : 0; }
+
+bool FamilyAllows(FamilyChoice family, bool ipv6) {
+  return family == FamilyChoice::kAny || (family == FamilyChoice::kIpv6) == ipv6;
+}
+
+template <typename Predicate>
+std::vector<Device> Take(const std::vector<InterfaceAddress>& addresses, FamilyChoice family, Predicate wanted) {
+  std::vector<Device> devices;
+  std::vector<int> ranks;
+  for (const InterfaceAddress& address : addresses) {
+    if (!FamilyAllows(family, address.ipv6) || !wanted(address)) continue;
+    size_t i = 0;
+    while (i < devices.size() && devices[i].interface != address.interface) ++i;
+    if (i == kMaxDevices) continue;
+    if (i == devices.size()) {
+      devices.emplace_back();
+      ranks.push_back(INT_MAX);
+    }
+    if (Rank(address) >= ranks[i]) continue;
+    ranks[i] = Rank(address);
+    devices[i].interface = address.interface;
+    devices[i].address = address.address;
+    devices[i].ipv6 = address.ipv6;
+  }
+  return devices;
+}
+
+std::string InterfaceNames(const std::vector<InterfaceAddress>& addresses, FamilyChoice family) {
+  std::vector<std::string> names;
+  for (const InterfaceAddress& address : addresses) {
+    if (!FamilyAllows(family, address.ipv6)) continue;
+    if (std::ranges::find(names, address.interface) == names.end()) names.push_back(address.interface);
+  }
+  std::string list;
+  for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
+  return list.empty() ? "none" : list;
+}
+
+std::string ReadLine(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+uint64_t MacAsNumber(const std::string& text) {
+  uint64_t mac = 0;
+  for (const char c : text) {
+    if (c == ':') continue;
+    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    if (digit < 0) return 0;
+    mac = mac << 4 | static_cast<uint64_t>(digit);
+  }
+  return mac;
+}
+
+}  // namespace
+
+std::vector<InterfaceAddress> ListInterfaceAddresses() {
+  std::vector<InterfaceAddress> addresses;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return addresses;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
+    InterfaceAddress found;
+    found.interface = entry->ifa_name;
+    found.loopback = (entry->ifa_flags & IFF_LOOPBACK) != 0;
+    char text[INET6_ADDRSTRLEN] = {};
+    if (entry->ifa_addr->sa_family == AF_INET) {
+      const auto* address = reinterpret_cast<const sockaddr_in*>(entry->ifa_addr);
+      inet_ntop(AF_INET, &address->sin_addr, text, sizeof(text));
+    } else if (entry->ifa_addr->sa_family == AF_INET6) {
+      const auto* address = reinterpret_cast<const sockaddr_in6*>(entry->ifa_addr);
+      inet_ntop(AF_INET6, &address->sin6_addr, text, sizeof(text));
+      found.ipv6 = true;
+      found.link_local = IN6_IS_ADDR_LINKLOCAL(&address->sin6_addr);
+    } else {
+      continue;
+    }
+    found.address = found.link_local ? std::string(text) + "%" + found.interface : text;
+    addresses.push_back(found);
+  }
+  freeifaddrs(list);
+  return addresses;
+}
+
+bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const InterfaceFilter& filter, FamilyChoice family,
+                   std::vector<Device>* out, std::string* error) {
+  if (!filter.variable.empty()) {
+    *out = Take(addresses, family, [&](const InterfaceAddress& a) { return Matches(filter, a.interface); });
+    if (out->empty()) {
+      *error = filter.variable + "=" + filter.text +
+               ": no such interface is up with an address; there are: " + InterfaceNames(addresses, family);
+    }
+    return !out->empty();
+  }
+  const auto is_docker = [](const InterfaceAddress& a) { return a.interface.starts_with("docker"); };
+  *out = Take(addresses, family, [&](const InterfaceAddress& a) { return !a.loopback && !is_docker(a); });
+  if (out->empty()) *out = Take(addresses, family, is_docker);
+  if (out->empty()) *out = Take(addresses, family, [](const InterfaceAddress& a) { return a.loopback; });
+  if (out->empty())
+    *error = "no network interface is up with an address of the family asked for (NCCL_SOCKET_FAMILY)";
+  return !out->empty();
+}
+
+void DescribeDevice(int number, Device* device) {
+  const std::string folder = "/sys/class/net/" + device->interface;
+  device->interface_index = if_nametoindex(device->interface.c_str());
+  const long speed = std::strtol(ReadLine(folder + "/speed").c_str(), nullptr, 10);
+  device->speed_mbps = speed > 0 && speed < INT_MAX ? static_cast<uint32_t>(speed) : 0;
+  char resolved[PATH_MAX];
+  const bool on_pci = realpath((folder + "/device").c_str(), resolved) != nullptr;
+  device->pci_path = on_pci ? resolved : "";
+  device->guid = MacAsNumber(ReadLine(folder + "/address"));
+  if (device->guid == 0) device->guid = static_cast<uint64_t>(number);
+}
+
+EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices) {
+  constexpr uint32_t kIpv4HeaderBytes = 20;
+  constexpr uint32_t kIpv6HeaderBytes = 40;
+  constexpr uint32_t kUdpHeaderBytes = 8;
+  EngineOptions options = settings.engine;
+  bool ipv6 = false;
+  uint32_t fastest_mbps = 0;
+  for (const Device& device : devices) {
+    options.devices.push_back({.interface = device.interface,
+                               .local_address = device.address,
+                               .port_low = settings.port_low,
+                               .port_high = settings.port_high});
+    ipv6 = ipv6 || device.ipv6;
+    fastest_mbps = std::max(fastest_mbps, device.speed_mbps);
+  }
+  // One configuration for all devices: the fastest link's rate, so that none is held below its own.
+  if (!settings.link_rate_set) options.transport.link_rate.value = uint64_t{fastest_mbps} * 1000000;
+  if (settings.mtu_bytes != 0) {
+    const uint32_t headers =
+        (ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes + static_cast<uint32_t>(kDataHeaderBytes);
+    const uint32_t fits = (settings.mtu_bytes - headers) / kUnitBytes * kUnitBytes;
+    options.transport.max_payload_bytes = std::min(options.transport.max_payload_bytes, fits);
+  }
+  if (settings.seed.has_value()) {
+    options.seed = *settings.seed;
+  } else if (getrandom(&options.seed, sizeof(options.seed), 0) != sizeof(options.seed)) {
+    options.seed = static_cast<uint64_t>(reinterpret_cast<uintptr_t>(&options));
+  }
+  return options;
+}
+
+}  // namespace forgive

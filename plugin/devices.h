@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which network interfaces the plugin offers to NCCL as devices, and what is known about each.
+#ifndef FORGIVE_PLUGIN_DEVICES_H_
+#define FORGIVE_PLUGIN_DEVICES_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "plugin/settings.h"
+
+namespace forgive {
+
+inline constexpr size_t kMaxDevices = 16;
+
+// One address of one interface that is up.
+struct InterfaceAddress {
+  std::string interface;
+  std::string address;  // numeric; IPv6 link-local: with %interface
+  bool ipv6 = false;
+  bool link_local = false;
+  bool loopback = false;
+};
+
+struct Device {
+  std::string interface;
+  std::string address;
+  bool ipv6 = false;
+  uint32_t interface_index = 0;
+  uint32_t speed_mbps = 0;  // 0: the kernel reports none
+  std::string pci_path;     // in sysfs; empty: not a PCI device
+  uint64_t guid = 0;        // the MAC address; without one: the device's number
+};
+
+// The addresses of every interface that is up, in the kernel's order.
+std::vector<InterfaceAddress> ListInterfaceAddresses();
+
+// One address for each interface that the settings let through, IPv4 before IPv6 before link-local. Without a filter:
+// all but lo and docker*, else docker*, else lo. False: nothing is left, and *error says why.
+bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const InterfaceFilter& filter, FamilyChoice family,
+                   std::vector<Device>* out, std::string* error);
+
+// Speed, PCI path, index and MAC address, from sysfs.
+void DescribeDevice(int number, Device* device);
+
+// The options of an engine that drives these devices as the settings say.
+EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices);
+
+}  // namespace forgive
+
+#endif  // FORGIVE_PLUGIN_DEVICES_H_

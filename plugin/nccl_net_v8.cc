@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: Apache-2.0
+// The ncclNet v8 table: the C edge, which only passes on to plugin/net.h.
+#include "plugin/forgive.h"
+#include "plugin/nccl_abi.h"
+#include "plugin/net.h"
+
+namespace forgive {
+namespace {
+
+int Init(nccl::Logger logger) { return net::Init(logger, 8); }
+
+int GetProperties(int device, nccl::PropertiesV8* out) {
+  net::Properties properties;
+  const int result = net::GetProperties(device, &properties);
+  if (result != nccl::kSuccess) return result;
+  *out = {
+      .name = properties.name,
+      .pci_path = properties.pci_path,
+      .guid = properties.guid,
+      .pointer_support = properties.pointer_support,
+      .registration_is_global = 0,
+      .speed_mbps = properties.speed_mbps,
+      .port = properties.port,
+      .latency_us = properties.latency_us,
+      .max_comms = properties.max_comms,
+      .max_receives = properties.max_receives,
+      .net_device_type = nccl::kNetDeviceHost,
+      .net_device_version = 0,
+  };
+  return nccl::kSuccess;
+}
+
+int Connect(int device, void* handle, void** send_comm, void** device_comm) {
+  if (device_comm != nullptr) *device_comm = nullptr;
+  return net::Connect(device, handle, send_comm);
+}
+
+int Accept(void* listen_comm, void** receive_comm, void** device_comm) {
+  if (device_comm != nullptr) *device_comm = nullptr;
+  return net::Accept(listen_comm, receive_comm);
+}
+
+int RegisterMemory(void* comm, void* data, size_t size, int type, void** memory_handle) {
+  return net::RegisterMemory(comm, data, static_cast<int64_t>(size), type, memory_handle);
+}
+
+int Send(void* send_comm, void* data, int size, int /*tag*/, void* memory_handle, void** request) {
+  return net::Send(send_comm, data, size, memory_handle, request);
+}
+
+int Receive(void* receive_comm, int n, void** data, int* sizes, int* /*tags*/, void** memory_handles,
+            void** request) {
+  return net::Receive(receive_comm, n, data, sizes, memory_handles, request);
+}
+
+}  // namespace
+}  // namespace forgive
+
+extern "C" FORGIVE_EXPORT const forgive::nccl::NetV8 ncclNetPlugin_v8;
+const forgive::nccl::NetV8 ncclNetPlugin_v8 = {
+    .name = forgive::net::kName,
+    .init = forgive::Init,
+    .devices = forgive::net::Devices,
+    .get_properties = forgive::GetProperties,
+    .listen = forgive::net::Listen,
+    .connect = forgive::Connect,
+    .accept = forgive::Accept,
+    .register_memory = forgive::RegisterMemory,
+    .register_dma_buffer = forgive::net::RegisterDmaBuffer,
+    .deregister_memory = forgive::net::DeregisterMemory,
+    .send = forgive::Send,
+    .receive = forgive::Receive,
+    .flush = forgive::net::Flush,
+    .test = forgive::net::Test,
+    .close_send = forgive::net::CloseSend,
+    .close_receive = forgive::net::CloseReceive,
+    .close_listen = forgive::net::CloseListen,
+    .get_device_memory = nullptr,
+    .receive_consumed = nullptr,
+};

@@ -1,0 +1,289 @@
+// SPDX-License-Identifier: Apache-2.0
+// What NCCL's calls do: devices, handles, connections, memory; the data calls go to the communicator.
+#include "plugin/net.h"
+
+#include <climits>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+
+#include "dataplane/socket_address.h"
+#include "plugin/communicator.h"
+#include "plugin/log.h"
+#include "plugin/process.h"
+
+namespace forgive::net {
+namespace {
+
+constexpr uint64_t kHandleMagic = 0x464f524749564531;  // "FORGIVE1"
+constexpr uint32_t kHandleVersion = 1;
+// What NCCL is told where the kernel reports no speed: as its own socket transport does.
+constexpr int kUnknownSpeedMbps = 10000;
+
+// What listen writes and NCCL carries to the peer, out of band.
+struct Handle {
+  uint64_t magic = kHandleMagic;
+  uint32_t version = kHandleVersion;
+  uint32_t reserved = 0;
+  Address address;
+  uint32_t reserved2 = 0;
+  uint64_t listen_id = 0;
+  SipKey secret;
+  uint64_t connecting = 0;  // the connecting side's own: names a handshake under way; 0: none
+};
+static_assert(sizeof(Handle) <= nccl::kHandleBytes);
+static_assert(std::is_trivially_copyable_v<Handle>);
+
+struct ListenCommunicator {
+  Process* process = nullptr;
+  uint32_t generation = 0;
+  std::shared_ptr<ListenerSlot> listener;
+  std::shared_ptr<ConnectionSlot> accepted;  // until it is ready
+};
+
+// Handshakes between two polls of connect, by number.
+struct Connecting {
+  std::mutex mutex;
+  uint64_t next = 1;
+  std::map<uint64_t, std::shared_ptr<ConnectionSlot>> slots;
+};
+Connecting& ConnectingTable() {
+  static auto* table = new Connecting;
+  return *table;
+}
+
+int Refuse(int result, const char* what) {
+  Log(LogLevel::kError, "%s", what);
+  return result;
+}
+
+Process* ProcessOfDevice(int device) {
+  Process* process = Process::Get();
+  if (process == nullptr || device < 0 || static_cast<size_t>(device) >= process->devices().size()) return nullptr;
+  return process;
+}
+
+std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, Handle* handle, const char** error) {
+  Address peer = handle->address;
+  const Device& local = process->devices()[static_cast<size_t>(device)];
+  // A link-local address is reached through the interface that connects, whatever the listener's was numbered.
+  SetAddressScope(local.interface_index, &peer);
+  if ((AddressFamily(peer) == AF_INET6) != local.ipv6) {
+    *error = "connect: the peer listens on the other address family; set NCCL_SOCKET_FAMILY alike on all hosts";
+    return nullptr;
+  }
+  const ListenTicket ticket{.listen_id = handle->listen_id, .secret = handle->secret};
+  auto slot = process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket, 0);
+  if (slot == nullptr) *error = "connect: too many connections are open (docs/using.md, Limits)";
+  return slot;
+}
+
+Communicator* Checked(void* comm, Communicator::Kind kind) {
+  auto* communicator = static_cast<Communicator*>(comm);
+  return communicator != nullptr && communicator->kind() == kind ? communicator : nullptr;
+}
+
+int Close(void* comm, Communicator::Kind kind, const char* name) {
+  Communicator* communicator = Checked(comm, kind);
+  if (communicator == nullptr) return Refuse(nccl::kInternalError, name);
+  // A forked child must not touch the parent's engine; it has nothing to close.
+  if (communicator->generation() != ForkGeneration()) return nccl::kSuccess;
+  communicator->Close();
+  delete communicator;
+  return nccl::kSuccess;
+}
+
+}  // namespace
+
+int Init(nccl::Logger logger, int api_version) {
+  std::string error;
+  if (Process::Start(logger, api_version, &error) != nullptr) return nccl::kSuccess;
+  Log(LogLevel::kError, "%s", error.c_str());
+  return nccl::kSystemError;
+}
+
+int Devices(int* count) {
+  const Process* process = Process::Get();
+  *count = process == nullptr ? 0 : static_cast<int>(process->devices().size());
+  return nccl::kSuccess;
+}
+
+int GetProperties(int number, Properties* out) {
+  const Process* process = ProcessOfDevice(number);
+  if (process == nullptr) return Refuse(nccl::kInternalError, "getProperties: no such device");
+  const Device& device = process->devices()[static_cast<size_t>(number)];
+  // NCCL's structure holds pointers to characters that it does not change.
+  out->name = const_cast<char*>(device.interface.c_str());
+  out->pci_path = device.pci_path.empty() ? nullptr : const_cast<char*>(device.pci_path.c_str());
+  out->guid = device.guid;
+  out->pointer_support = nccl::kPointerHost;
+  out->speed_mbps = device.speed_mbps == 0 ? kUnknownSpeedMbps : static_cast<int>(device.speed_mbps);
+  out->port = 0;
+  out->latency_us = 0;  // NCCL's own estimate
+  out->max_comms = static_cast<int>(process->settings().engine.transport.max_connections);
+  out->max_receives = 1;
+  return nccl::kSuccess;
+}
+
+int Listen(int device, void* handle_bytes, void** listen_comm) {
+  *listen_comm = nullptr;
+  Process* process = ProcessOfDevice(device);
+  if (process == nullptr) return Refuse(nccl::kInternalError, "listen: no such device");
+  ListenTicket ticket;
+  auto listener = process->engine()->Listen(static_cast<uint32_t>(device), &ticket);
+  if (listener == nullptr) return Refuse(nccl::kSystemError, "listen: too many listeners are open");
+  Handle handle;
+  handle.address = process->engine()->local_address(static_cast<uint32_t>(device));
+  handle.listen_id = ticket.listen_id;
+  handle.secret = ticket.secret;
+  std::memset(handle_bytes, 0, nccl::kHandleBytes);
+  std::memcpy(handle_bytes, &handle, sizeof(handle));
+  *listen_comm = new ListenCommunicator{
+      .process = process, .generation = ForkGeneration(), .listener = std::move(listener), .accepted = nullptr};
+  return nccl::kSuccess;
+}
+
+int Connect(int device, void* handle_bytes, void** send_comm) {
+  *send_comm = nullptr;
+  Process* process = ProcessOfDevice(device);
+  if (process == nullptr) return Refuse(nccl::kInternalError, "connect: no such device");
+  Handle handle;
+  std::memcpy(&handle, handle_bytes, sizeof(handle));
+  if (handle.magic != kHandleMagic || handle.version != kHandleVersion) {
+    return Refuse(nccl::kInternalError,
+                  "connect: the peer's handle is not from this version of FORGIVE; all hosts need the same plugin");
+  }
+  Connecting& table = ConnectingTable();
+  const std::lock_guard<std::mutex> lock(table.mutex);
+  if (handle.connecting == 0) {
+    const char* error = nullptr;
+    auto slot = StartConnect(process, device, &handle, &error);
+    if (slot == nullptr) return Refuse(nccl::kSystemError, error);
+    handle.connecting = table.next++;
+    table.slots.emplace(handle.connecting, std::move(slot));
+    std::memcpy(handle_bytes, &handle, sizeof(handle));
+  }
+  const auto found = table.slots.find(handle.connecting);
+  if (found == table.slots.end()) return Refuse(nccl::kInternalError, "connect: no such handshake under way");
+  const uint32_t state = found->second->state.load(std::memory_order_acquire);
+  if (state == ConnectionSlot::kConnecting) return nccl::kSuccess;
+  const std::shared_ptr<ConnectionSlot> slot = std::move(found->second);
+  table.slots.erase(found);
+  handle.connecting = 0;
+  std::memcpy(handle_bytes, &handle, sizeof(handle));
+  if (state != ConnectionSlot::kReady) {
+    Log(LogLevel::kError, "connect through %s: %s", process->devices()[static_cast<size_t>(device)].interface.c_str(),
+        Words(static_cast<FailReason>(slot->reason.load(std::memory_order_acquire))));
+    process->engine()->Close(slot);
+    return nccl::kRemoteError;
+  }
+  *send_comm = new Communicator(Communicator::Kind::kSend, process->engine(), process->facts(), slot,
+                                process->settings().abort_on_error);
+  return nccl::kSuccess;
+}
+
+int Accept(void* comm, void** receive_comm) {
+  *receive_comm = nullptr;
+  auto* listen = static_cast<ListenCommunicator*>(comm);
+  if (listen == nullptr || listen->generation != ForkGeneration()) {
+    return Refuse(nccl::kInternalError, "accept: not a listen communicator of this process");
+  }
+  Process* process = listen->process;
+  if (listen->accepted == nullptr) listen->accepted = process->engine()->Accept(listen->listener);
+  if (listen->accepted == nullptr) return nccl::kSuccess;
+  const uint32_t state = listen->accepted->state.load(std::memory_order_acquire);
+  if (state == ConnectionSlot::kConnecting) return nccl::kSuccess;
+  const std::shared_ptr<ConnectionSlot> slot = std::move(listen->accepted);
+  listen->accepted = nullptr;
+  if (state != ConnectionSlot::kReady) {
+    Log(LogLevel::kError, "accept: %s", Words(static_cast<FailReason>(slot->reason.load(std::memory_order_acquire))));
+    process->engine()->Close(slot);
+    return nccl::kRemoteError;
+  }
+  *receive_comm = new Communicator(Communicator::Kind::kReceive, process->engine(), process->facts(), slot,
+                                   process->settings().abort_on_error);
+  return nccl::kSuccess;
+}
+
+int RegisterMemory(void* comm, void* data, int64_t size, int type, void** memory_handle) {
+  *memory_handle = nullptr;
+  if (comm == nullptr || size < 0) return Refuse(nccl::kInternalError, "regMr: no communicator, or a negative size");
+  if (type != nccl::kPointerHost) {
+    Log(LogLevel::kError, "regMr: pointer type %d is not supported: host memory only (NCCL_PTR_HOST)", type);
+    return nccl::kInternalError;
+  }
+  *memory_handle = static_cast<Communicator*>(comm)->Register(data, static_cast<uint64_t>(size));
+  return nccl::kSuccess;
+}
+
+int RegisterDmaBuffer(void* /*comm*/, void* /*data*/, size_t /*size*/, int /*type*/, uint64_t /*offset*/, int /*fd*/,
+                      void** memory_handle) {
+  *memory_handle = nullptr;
+  return Refuse(nccl::kInternalError, "regMrDmaBuf is not supported: host memory only (NCCL_PTR_HOST)");
+}
+
+int DeregisterMemory(void* comm, void* memory_handle) {
+  if (comm == nullptr) return Refuse(nccl::kInternalError, "deregMr: no communicator");
+  if (memory_handle == nullptr) return nccl::kSuccess;
+  const bool known = static_cast<Communicator*>(comm)->Deregister(static_cast<MemoryRegion*>(memory_handle));
+  return known ? nccl::kSuccess : Refuse(nccl::kInternalError, "deregMr: not registered on this communicator");
+}
+
+int Send(void* comm, void* data, int64_t size, void* memory_handle, void** request) {
+  *request = nullptr;
+  Communicator* communicator = Checked(comm, Communicator::Kind::kSend);
+  if (communicator == nullptr || size < 0) {
+    return Refuse(nccl::kInternalError, "isend: not a send communicator, or a negative size");
+  }
+  Request* made = nullptr;
+  const int result =
+      communicator->Send(data, static_cast<uint64_t>(size), static_cast<const MemoryRegion*>(memory_handle), &made);
+  *request = made;
+  return result;
+}
+
+int Receive(void* comm, int n, void** data, int* sizes, void** memory_handles, void** request) {
+  *request = nullptr;
+  Communicator* communicator = Checked(comm, Communicator::Kind::kReceive);
+  if (communicator == nullptr || n != 1 || sizes[0] < 0) {
+    return Refuse(nccl::kInternalError, "irecv: not a receive communicator, not one receive, or a negative size");
+  }
+  Request* made = nullptr;
+  const auto* region = static_cast<const MemoryRegion*>(memory_handles == nullptr ? nullptr : memory_handles[0]);
+  const int result = communicator->Receive(data[0], static_cast<uint64_t>(sizes[0]), region, &made);
+  *request = made;
+  return result;
+}
+
+int Flush(void* /*comm*/, int /*n*/, void** /*data*/, int* /*sizes*/, void** /*memory_handles*/, void** request) {
+  *request = nullptr;
+  return nccl::kSuccess;
+}
+
+int Test(void* request, int* done, int* sizes) {
+  *done = 0;
+  if (request == nullptr) return Refuse(nccl::kInternalError, "test: no request");
+  auto* made = static_cast<Request*>(request);
+  return made->communicator->Test(made, done, sizes);
+}
+
+int CloseSend(void* comm) { return Close(comm, Communicator::Kind::kSend, "closeSend: not a send communicator"); }
+
+int CloseReceive(void* comm) {
+  return Close(comm, Communicator::Kind::kReceive, "closeRecv: not a receive communicator");
+}
+
+int CloseListen(void* comm) {
+  auto* listen = static_cast<ListenCommunicator*>(comm);
+  if (listen == nullptr) return Refuse(nccl::kInternalError, "closeListen: not a listen communicator");
+  if (listen->generation == ForkGeneration()) {
+    Engine* engine = listen->process->engine();
+    if (listen->accepted != nullptr) engine->Close(listen->accepted);
+    engine->CloseListener(listen->listener);
+    delete listen;
+  }
+  return nccl::kSuccess;
+}
+
+}  // namespace forgive::net

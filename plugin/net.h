@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// The one implementation below every ABI version: what NCCL's calls mean, in the order in which its table has them.
+#ifndef FORGIVE_PLUGIN_NET_H_
+#define FORGIVE_PLUGIN_NET_H_
+
+#include <cstdint>
+
+#include "plugin/nccl_abi.h"
+
+// Every function returns an nccl::Result and waits for no peer. What NCCL passes by pointer is as its interface says.
+namespace forgive::net {
+
+// The name for NCCL_NET.
+inline constexpr char kName[] = "forgive";
+
+struct Properties {
+  char* name = nullptr;
+  char* pci_path = nullptr;  // nullptr: not a PCI device
+  uint64_t guid = 0;
+  int pointer_support = 0;
+  int speed_mbps = 0;
+  int port = 0;
+  float latency_us = 0;
+  int max_comms = 0;
+  int max_receives = 0;
+};
+
+// Reads the settings and starts the engine; a second call keeps them. Any error is one line in the log.
+int Init(nccl::Logger logger, int api_version);
+int Devices(int* count);
+int GetProperties(int device, Properties* out);
+
+int Listen(int device, void* handle, void** listen_comm);
+// Polled with the same handle: success with *send_comm null means not yet.
+int Connect(int device, void* handle, void** send_comm);
+int Accept(void* listen_comm, void** receive_comm);
+
+int RegisterMemory(void* comm, void* data, int64_t size, int type, void** memory_handle);
+int RegisterDmaBuffer(void* comm, void* data, size_t size, int type, uint64_t offset, int fd, void** memory_handle);
+int DeregisterMemory(void* comm, void* memory_handle);
+
+int Send(void* send_comm, void* data, int64_t size, void* memory_handle, void** request);
+int Receive(void* receive_comm, int n, void** data, int* sizes, void** memory_handles, void** request);
+// Host memory needs no flush: *request is null, which NCCL takes as done.
+int Flush(void* receive_comm, int n, void** data, int* sizes, void** memory_handles, void** request);
+int Test(void* request, int* done, int* sizes);
+
+int CloseSend(void* send_comm);
+int CloseReceive(void* receive_comm);
+int CloseListen(void* listen_comm);
+
+}  // namespace forgive::net
+
+#endif  // FORGIVE_PLUGIN_NET_H_

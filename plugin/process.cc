@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: Apache-2.0
+// The start of the plugin in a process, its behaviour across fork and exit, and the opening and closing of steps.
+#include "plugin/process.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <new>
+
+#include "plugin/communicator.h"
+#include "plugin/forgive.h"
+#include "plugin/log.h"
+
+namespace forgive {
+namespace {
+
+std::atomic<Process*> running{nullptr};
+// Where start_mutex lives, so that a forked child can begin with a fresh one, whoever held it.
+alignas(std::mutex) unsigned char start_mutex_memory[sizeof(std::mutex)];
+std::mutex* start_mutex = new (start_mutex_memory) std::mutex;
+
+// The child has no poll thread and shares the parent's sockets: it leaves everything of the parent's alone, without
+// running any destructor, and may initialise its own.
+void OnForkInChild() {
+  running.store(nullptr, std::memory_order_relaxed);
+  start_mutex = new (start_mutex_memory) std::mutex;
+  SetLogger(nullptr);
+  RaiseForkGeneration();
+}
+
+// At exit, also of a library that is never unloaded: the last line of the statistics. The engine is left to the end
+// of the process, since NCCL's threads may still call.
+__attribute__((destructor)) void OnExit() {
+  SetLogger(nullptr);
+  if (Process* process = running.load(std::memory_order_acquire)) process->statistics()->Stop();
+}
+
+}  // namespace
+
+Process* Process::Get() { return running.load(std::memory_order_acquire); }
+
+Process::Process(Settings settings, std::vector<Device> devices)
+    : settings_(std::move(settings)),
+      devices_(std::move(devices)),
+      facts_(settings_),
+      ledger_(settings_.ledger_lines) {}
+
+Process* Process::Start(nccl::Logger logger, int api_version, std::string* error) {
+  SetLogger(logger);
+  const std::lock_guard<std::mutex> lock(*start_mutex);
+  if (Process* process = Get()) return process;
+  std::unique_ptr<Process> made = Make(api_version, error);
+  if (made == nullptr) return nullptr;
+  static std::once_flag fork_handler;
+  std::call_once(fork_handler, [] { pthread_atfork(nullptr, nullptr, OnForkInChild); });
+  running.store(made.release(), std::memory_order_release);
+  return Get();
+}
+
+std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
+  Settings settings;
+  std::vector<std::string> warnings;
+  if (!ParseSettings(ReadEnvironment(), &settings, &warnings, error)) return nullptr;
+  SetStandardErrorLevel(settings.log);
+  for (const std::string& warning : warnings) Log(LogLevel::kWarning, "%s", warning.c_str());
+  std::vector<Device> devices;
+  if (!SelectDevices(ListInterfaceAddresses(), settings.interfaces, settings.family, &devices, error)) return nullptr;
+  for (size_t i = 0; i < devices.size(); ++i) DescribeDevice(static_cast<int>(i), &devices[i]);
+
+  std::unique_ptr<Process> process(new Process(std::move(settings), std::move(devices)));
+  process->engine_ = Engine::Start(ToEngineOptions(process->settings_, process->devices_), error);
+  if (process->engine_ == nullptr) return nullptr;
+  process->statistics_ = std::make_unique<Statistics>(process->settings_, process->devices_, process->engine_.get(),
+                                                      &process->ledger_, &process->facts_, api_version);
+  process->SayStarted(api_version);
+  return process;
+}
+
+void Process::SayStarted(int api_version) const {
+  std::string interfaces;
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    interfaces += (i == 0 ? "" : ", ") + devices_[i].interface + " " + devices_[i].address + " (" +
+                  engine_->driver_description(static_cast<uint32_t>(i)) + ")";
+  }
+  Log(LogLevel::kInfo, "version " FORGIVE_VERSION ", ncclNet v%d, driver %s on %s; %s", api_version,
+      settings_.engine.driver.c_str(), interfaces.c_str(), facts_.Description().c_str());
+}
+
+int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error) {
+  const std::lock_guard<std::mutex> lock(steps_mutex_);
+  switch (facts_.Prepare()) {
+    case StepFacts::BeginResult::kOk:
+      break;
+    case StepFacts::BeginResult::kLatched:
+      *error = "an earlier step was not made of whole all-reduces: this process stays reliable until it ends";
+      return FORGIVE_ERROR_LATCHED;
+    case StepFacts::BeginResult::kStepOpen:
+      *error = "step " + std::to_string(facts_.open_step()) + " is open; end it first";
+      return FORGIVE_ERROR_STEP_OPEN;
+    case StepFacts::BeginResult::kReceivesPosted:
+      *error = "receives are posted: synchronise the device before the step begins; the step stays reliable";
+      return FORGIVE_ERROR_RECEIVES_POSTED;
+  }
+  StepPlan plan;
+  plan.step = step;
+  plan.critical = critical;
+  plan.p = critical ? settings_.p_low : settings_.p_high;
+  plan.expected_bytes = expected_bytes;
+  StepAccount opened;
+  const StepResult result = engine_->BeginStep(plan, &opened);
+  if (result == StepResult::kOk) {
+    facts_.Open(step, plan.p);
+    statistics_->OnStepBegin(opened);
+    return FORGIVE_OK;
+  }
+  facts_.Abandon();
+  if (result == StepResult::kNotRising) {
+    *error = "step " + std::to_string(step) + ": step numbers must rise";
+    return FORGIVE_ERROR_BAD_ARGUMENT;
+  }
+  if (result == StepResult::kTableFull) {
+    *error = "too many closed steps have receives that never completed; the step stays reliable";
+    return FORGIVE_ERROR_RECEIVES_POSTED;
+  }
+  *error = "a step is open; end it first";
+  return FORGIVE_ERROR_STEP_OPEN;
+}
+
+int Process::EndStep(uint64_t step, std::string* error) {
+  const std::lock_guard<std::mutex> lock(steps_mutex_);
+  if (!facts_.step_open() || facts_.open_step() != step) {
+    if (facts_.latched()) {
+      *error = "an earlier step was not made of whole all-reduces: this process stays reliable until it ends";
+      return FORGIVE_ERROR_LATCHED;
+    }
+    *error = "step " + std::to_string(step) + " is not open";
+    return FORGIVE_ERROR_STEP_OPEN;
+  }
+  facts_.Close();
+  StepAccount closed;
+  const StepResult result = engine_->EndStep(step, &closed);
+  FORGIVE_CHECK(result == StepResult::kOk);
+  std::string what;
+  const bool whole = facts_.CheckCounts(&what);
+  ledger_.Drain(engine_.get());
+  statistics_->OnStepEnd(closed, !whole);
+  if (whole) return FORGIVE_OK;
+  *error = "step " + std::to_string(step) + ": " + what +
+           ": something else than all-reduces of the promised ring ran inside; this process stays reliable until it "
+           "ends, and what the step forgave may have hit other traffic";
+  Log(LogLevel::kError, "%s", error->c_str());
+  return FORGIVE_ERROR_LATCHED;
+}
+
+}  // namespace forgive

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the plugin holds once a process: settings, devices, the engine, the step facts, ledger and statistics.
+#ifndef FORGIVE_PLUGIN_PROCESS_H_
+#define FORGIVE_PLUGIN_PROCESS_H_
+
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "dataplane/engine.h"
+#include "plugin/devices.h"
+#include "plugin/ledger.h"
+#include "plugin/nccl_abi.h"
+#include "plugin/settings.h"
+#include "plugin/statistics.h"
+#include "plugin/step_facts.h"
+
+namespace forgive {
+
+// Made by the first init that succeeds; it lives until the process ends, across dlclose and dlopen, because until
+// v11 NCCL never says that it is done. A forked child has none until it initialises its own.
+class Process {
+ public:
+  // The running one; nullptr: no init has succeeded in this process.
+  static Process* Get();
+  // Makes it, or finds the one that runs. nullptr: *error is one line.
+  static Process* Start(nccl::Logger logger, int api_version, std::string* error);
+
+  const Settings& settings() const { return settings_; }
+  const std::vector<Device>& devices() const { return devices_; }
+  Engine* engine() { return engine_.get(); }
+  StepFacts* facts() { return &facts_; }
+  Ledger* ledger() { return &ledger_; }
+  Statistics* statistics() { return statistics_.get(); }
+
+  // forgive.h: each returns FORGIVE_OK or a negative code with *error.
+  int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
+  int EndStep(uint64_t step, std::string* error);
+
+ private:
+  Process(Settings settings, std::vector<Device> devices);
+  static std::unique_ptr<Process> Make(int api_version, std::string* error);
+  void SayStarted(int api_version) const;
+
+  const Settings settings_;
+  const std::vector<Device> devices_;
+  std::unique_ptr<Engine> engine_;
+  StepFacts facts_;
+  Ledger ledger_;
+  std::unique_ptr<Statistics> statistics_;
+  std::mutex steps_mutex_;  // one step_begin or step_end at a time
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_PLUGIN_PROCESS_H_

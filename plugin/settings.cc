@@ -1,0 +1,389 @@
+// SPDX-License-Identifier: Apache-2.0
+// The table of environment variables and how each is read.
+#include "plugin/settings.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <climits>
+#include <cstring>
+
+#include "plugin/parse.h"
+
+extern char** environ;
+
+namespace forgive {
+namespace {
+
+enum class Outcome { kOk, kBad, kNotBuilt };
+
+constexpr uint64_t kMaxMicroseconds = 1000000000;  // a thousand seconds
+constexpr uint64_t kMaxBytes = uint64_t{1} << 40;
+constexpr uint32_t kMaxRanks = 1u << 16;
+
+struct Variable {
+  const char* name;
+  const char* default_text;
+  const char* accepted;
+  Outcome (*read)(const std::string& text, Settings* out);
+};
+
+Outcome Good(bool ok) { return ok ? Outcome::kOk : Outcome::kBad; }
+
+// Reads an integer into a field of any integer type that holds `high`.
+template <typename T>
+Outcome Integer(const std::string& text, uint64_t low, uint64_t high, T* out) {
+  uint64_t value = 0;
+  if (!ParseInteger(text, low, high, &value)) return Outcome::kBad;
+  *out = static_cast<T>(value);
+  return Outcome::kOk;
+}
+
+Outcome Duration(const std::string& text, uint64_t low_us, Nanoseconds* out) {
+  uint64_t value = 0;
+  if (!ParseInteger(text, low_us, kMaxMicroseconds, &value)) return Outcome::kBad;
+  *out = Microseconds(static_cast<int64_t>(value));
+  return Outcome::kOk;
+}
+
+InterfaceFilter ParseInterfaces(const char* variable, const std::string& text) {
+  InterfaceFilter filter;
+  filter.variable = variable;
+  filter.text = text;
+  std::string_view rest = text;
+  if (!rest.empty() && rest.front() == '^') {
+    filter.exclude = true;
+    rest.remove_prefix(1);
+  }
+  if (!rest.empty() && rest.front() == '=') {
+    filter.exact = true;
+    rest.remove_prefix(1);
+  }
+  for (std::string& name : SplitList(rest, ',')) {
+    name.resize(std::min(name.size(), name.find(':')));  // NCCL allows name:port; the port is not ours
+    if (!name.empty()) filter.names.push_back(name);
+  }
+  return filter;
+}
+
+Outcome Interface(const std::string& text, Settings* out) {
+  out->interfaces = ParseInterfaces("FORGIVE_INTERFACE", text);
+  return Good(!out->interfaces.names.empty());
+}
+
+Outcome DriverName(const std::string& text, Settings* out) {
+  if (text == "uring" || text == "dpdk") return Outcome::kNotBuilt;
+  out->engine.driver = text;
+  return Good(text == "udp");
+}
+
+Outcome CongestionControlName(const std::string& text, Settings* out) {
+  CongestionControlKind* kind = &out->engine.transport.congestion_control;
+  if (text == "nscc") return Outcome::kNotBuilt;
+  if (text == "dcqcn-paper") {
+    *kind = CongestionControlKind::kDcqcnPaper;
+  } else if (text == "dcqcn-astra") {
+    *kind = CongestionControlKind::kDcqcnAstra;
+  } else if (text == "none") {
+    *kind = CongestionControlKind::kNone;
+  } else {
+    return Outcome::kBad;
+  }
+  return Outcome::kOk;
+}
+
+Outcome EligibleName(const std::string& text, Settings* out) {
+  if (text == "reduce") {
+    out->eligible = Eligible::kReduce;
+  } else if (text == "all") {
+    out->eligible = Eligible::kAll;
+  } else if (text == "none") {
+    out->eligible = Eligible::kNone;
+  } else {
+    return Outcome::kBad;
+  }
+  return Outcome::kOk;
+}
+
+Outcome LogName(const std::string& text, Settings* out) {
+  constexpr const char* kNames[] = {"none", "error", "warning", "info", "debug"};
+  for (int i = 0; i < 5; ++i) {
+    if (text == kNames[i]) {
+      out->log = static_cast<LogLevel>(i);
+      return Outcome::kOk;
+    }
+  }
+  return Outcome::kBad;
+}
+
+Outcome LinkRate(const std::string& text, Settings* out) {
+  uint64_t mbps = 0;
+  if (!ParseInteger(text, 1, 10000000, &mbps)) return Outcome::kBad;
+  out->engine.transport.link_rate.value = mbps * 1000000;
+  out->link_rate_set = true;
+  return Outcome::kOk;
+}
+
+Outcome MaxPayload(const std::string& text, Settings* out) {
+  uint64_t bytes = 0;
+  if (!ParseInteger(text, kUnitBytes, kMaxPayloadBytes, &bytes)) return Outcome::kBad;
+  out->engine.transport.max_payload_bytes = static_cast<uint32_t>(bytes / kUnitBytes * kUnitBytes);
+  return Outcome::kOk;
+}
+
+Outcome Seed(const std::string& text, Settings* out) {
+  uint64_t seed = 0;
+  if (!ParseInteger(text, 0, UINT64_MAX, &seed)) return Outcome::kBad;
+  out->seed = seed;
+  return Outcome::kOk;
+}
+
+Outcome PeerTimeout(const std::string& text, Settings* out) {
+  uint64_t seconds = 0;
+  if (!ParseInteger(text, 1, 86400, &seconds)) return Outcome::kBad;
+  out->engine.transport.peer_timeout = Seconds(static_cast<int64_t>(seconds));
+  return Outcome::kOk;
+}
+
+Outcome Restart(const std::string& text, Settings* out) {
+  out->engine.transport.congestion_restart = text == "step" ? CongestionRestart::kAtStep : CongestionRestart::kOff;
+  return Good(text == "step" || text == "never");
+}
+
+// The one table of variables, in the order of docs/using.md.
+constexpr Variable kVariables[] = {
+    {"FORGIVE_DRIVER", "udp", "udp (uring and dpdk are not built)", DriverName},
+    {"FORGIVE_INTERFACE", "NCCL_SOCKET_IFNAME",
+     "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},
+    {"FORGIVE_PORT_RANGE", "any", "PORT or LOW-HIGH, from 1 to 65535",
+     [](const std::string& t, Settings* s) { return Good(ParsePortRange(t, &s->port_low, &s->port_high)); }},
+    {"FORGIVE_MTU", "the device's", "the path's MTU in bytes, from 256 to 65535",
+     [](const std::string& t, Settings* s) { return Integer(t, 256, 65535, &s->mtu_bytes); }},
+    {"FORGIVE_MAX_PAYLOAD", "4096", "bytes from 16 to 4096 (rounded down to a multiple of 16)", MaxPayload},
+    {"FORGIVE_P_LOW", "0.005", "a fraction from 0 to 1 with at most six decimals",
+     [](const std::string& t, Settings* s) { return Good(ParseFraction(t, &s->p_low)); }},
+    {"FORGIVE_P_HIGH", "0.1", "a fraction from 0 to 1 with at most six decimals",
+     [](const std::string& t, Settings* s) { return Good(ParseFraction(t, &s->p_high)); }},
+    {"FORGIVE_P", "1", "a fraction from 0 to 1 with at most six decimals (0: exemption alone)",
+     [](const std::string& t, Settings* s) {
+       return Good(ParseFraction(t, &s->engine.transport.forgiveness_probability));
+     }},
+    {"FORGIVE_GRADIENT_TRAFFIC", "none", "all or none",
+     [](const std::string& t, Settings* s) {
+       s->gradient_traffic_all = t == "all";
+       return Good(t == "all" || t == "none");
+     }},
+    {"FORGIVE_RING_RANKS", "not said", "an integer from 2 to 65536 (k of the ring; 2 for direct)",
+     [](const std::string& t, Settings* s) { return Integer(t, 2, kMaxRanks, &s->ring_ranks); }},
+    {"FORGIVE_GRADIENT_RANKS", "FORGIVE_RING_RANKS", "an integer from 2 to 65536",
+     [](const std::string& t, Settings* s) { return Integer(t, 2, kMaxRanks, &s->gradient_ranks); }},
+    {"FORGIVE_ELIGIBLE", "reduce", "reduce, all or none", EligibleName},
+    {"FORGIVE_STEP", "api", "api (operation is not built)",
+     [](const std::string& t, Settings*) { return t == "operation" ? Outcome::kNotBuilt : Good(t == "api"); }},
+    {"FORGIVE_TRAFFIC_CLASS", "not said",
+     "not built: ncclNet v8 does not show traffic classes; use FORGIVE_GRADIENT_TRAFFIC",
+     [](const std::string&, Settings*) { return Outcome::kNotBuilt; }},
+    {"FORGIVE_TRIM", "1", "0 or 1 (1: the fabric trims)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->engine.transport.fabric_trims)); }},
+    {"FORGIVE_TRIM_NEEDS_DSCP", "0", "0 or 1 (1: a trim also carries FORGIVE_DSCP_TRIMMED)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->engine.require_trimmed_dscp)); }},
+    {"FORGIVE_DSCP_DATA", "10", "an integer from 0 to 63",
+     [](const std::string& t, Settings* s) { return Integer(t, 0, 63, &s->engine.dscp_data); }},
+    {"FORGIVE_DSCP_CONTROL", "46", "an integer from 0 to 63",
+     [](const std::string& t, Settings* s) { return Integer(t, 0, 63, &s->engine.dscp_control); }},
+    {"FORGIVE_DSCP_TRIMMED", "11", "an integer from 0 to 63",
+     [](const std::string& t, Settings* s) { return Integer(t, 0, 63, &s->engine.dscp_trimmed); }},
+    {"FORGIVE_CC", "dcqcn-paper", "dcqcn-paper, dcqcn-astra or none (nscc is not built)", CongestionControlName},
+    {"FORGIVE_CC_RESTART", "step", "step or never", Restart},
+    {"FORGIVE_LINK_RATE_MBPS", "the device's", "an integer from 1 to 10000000", LinkRate},
+    {"FORGIVE_BASE_RTT_US", "the least measured", "microseconds from 1 to 1000000000",
+     [](const std::string& t, Settings* s) { return Duration(t, 1, &s->engine.transport.base_rtt); }},
+    {"FORGIVE_WINDOW_BYTES", "1048576", "bytes from 4096 to 1099511627776",
+     [](const std::string& t, Settings* s) {
+       return Integer(t, 4096, kMaxBytes, &s->engine.transport.window_bytes);
+     }},
+    {"FORGIVE_RTO_US", "20000", "microseconds from 100 to 1000000000 (the least retransmission timeout)",
+     [](const std::string& t, Settings* s) { return Duration(t, 100, &s->engine.transport.min_rto); }},
+    {"FORGIVE_REPORT_EVERY", "16", "packets from 1 to 1024",
+     [](const std::string& t, Settings* s) {
+       return Integer(t, 1, 1024, &s->engine.transport.report_every_packets);
+     }},
+    {"FORGIVE_PEER_TIMEOUT_S", "30", "seconds from 1 to 86400", PeerTimeout},
+    {"FORGIVE_CRC", "1", "0 or 1 (0: payloads carry no CRC32C)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->engine.transport.payload_crc)); }},
+    {"FORGIVE_RECEIVE_BUFFER_BYTES", "67108864", "bytes from 65536 to 1073741824",
+     [](const std::string& t, Settings* s) { return Integer(t, 65536, 1u << 30, &s->engine.receive_buffer_bytes); }},
+    {"FORGIVE_BUSY_POLL", "0", "0 or 1 (1: the poll thread never sleeps)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->engine.busy_poll)); }},
+    {"FORGIVE_CPU", "any", "the number of a CPU, from 0 to 8191",
+     [](const std::string& t, Settings* s) { return Integer(t, 0, 8191, &s->engine.cpu); }},
+    {"FORGIVE_SEED", "random", "an integer from 0 to 18446744073709551615", Seed},
+    {"FORGIVE_FAULT", "none", "what the fault-injecting driver takes, such as trim=0.05,drop=0.001 (tests)",
+     [](const std::string& t, Settings* s) {
+       s->engine.fault = t;
+       return Good(t.find('=') != std::string::npos);
+     }},
+    {"FORGIVE_FAULT_LOG", "none", "the name of a file",
+     [](const std::string& t, Settings* s) {
+       s->engine.fault_log = t;
+       return Good(!t.empty());
+     }},
+    {"FORGIVE_RELAY", "none", "HOST:PORT of a user-space relay that stands for the switch",
+     [](const std::string& t, Settings* s) {
+       s->engine.relay = t;
+       return Good(IsHostAndPort(t));
+     }},
+    {"FORGIVE_STATS", "none", "the name of a file; %h: host, %p: process, %r: rank as the launcher says, %%: %",
+     [](const std::string& t, Settings* s) {
+       s->statistics_file = t;
+       return Good(!t.empty());
+     }},
+    {"FORGIVE_TRACE_INTERVAL_US", "no samples", "microseconds from 100 to 1000000000",
+     [](const std::string& t, Settings* s) { return Integer(t, 100, kMaxMicroseconds, &s->trace_interval_us); }},
+    {"FORGIVE_LEDGER_LINES", "1048576", "an integer from 1 to 1073741824",
+     [](const std::string& t, Settings* s) { return Integer(t, 1, 1u << 30, &s->ledger_lines); }},
+    {"FORGIVE_LOG", "error", "none, error, warning, info or debug", LogName},
+    {"FORGIVE_ABORT_ON_ERROR", "0", "0 or 1 (1: abort the process where NCCL would get an error)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->abort_on_error)); }},
+};
+
+constexpr const char* kForeignVariables[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_DEBUG"};
+// Where launchers say the rank; the first that is set counts.
+constexpr const char* kRankVariables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
+
+const Variable* FindVariable(const std::string& name) {
+  for (const Variable& variable : kVariables) {
+    if (name == variable.name) return &variable;
+  }
+  return nullptr;
+}
+
+const std::string* Find(const Environment& environment, const char* name) {
+  const auto found = environment.find(name);
+  return found == environment.end() ? nullptr : &found->second;
+}
+
+bool ExpandFileName(const Environment& environment, std::string* name, std::string* error) {
+  std::string expanded;
+  for (size_t i = 0; i < name->size(); ++i) {
+    if ((*name)[i] != '%') {
+      expanded += (*name)[i];
+      continue;
+    }
+    const char letter = i + 1 < name->size() ? (*name)[++i] : '\0';
+    char host[HOST_NAME_MAX + 1] = {};
+    const std::string* rank = nullptr;
+    for (const char* variable : kRankVariables) rank = rank != nullptr ? rank : Find(environment, variable);
+    if (letter == 'p') {
+      expanded += std::to_string(getpid());
+    } else if (letter == 'h' && gethostname(host, sizeof(host) - 1) == 0) {
+      expanded += host;
+    } else if (letter == 'r' && rank != nullptr) {
+      expanded += *rank;
+    } else if (letter == '%') {
+      expanded += '%';
+    } else {
+      *error = "FORGIVE_STATS=" + *name +
+               (letter == 'r' ? ": %r needs RANK (or a launcher's rank variable) to be set"
+                              : ": accepted after % are h, p, r and %");
+      return false;
+    }
+  }
+  *name = expanded;
+  return true;
+}
+
+// What NCCL's own variables say where ours are silent.
+bool ReadNcclVariables(const Environment& environment, Settings* out, std::string* error) {
+  const std::string* names = Find(environment, "NCCL_SOCKET_IFNAME");
+  if (out->interfaces.variable.empty() && names != nullptr && !names->empty()) {
+    out->interfaces = ParseInterfaces("NCCL_SOCKET_IFNAME", *names);
+  }
+  if (const std::string* family = Find(environment, "NCCL_SOCKET_FAMILY"); family != nullptr && !family->empty()) {
+    if (*family == "AF_INET") {
+      out->family = FamilyChoice::kIpv4;
+    } else if (*family == "AF_INET6") {
+      out->family = FamilyChoice::kIpv6;
+    } else {
+      *error = "NCCL_SOCKET_FAMILY=" + *family + ": accepted are AF_INET and AF_INET6";
+      return false;
+    }
+  }
+  // NCCL shows our lines itself at these levels; then standard error would only repeat them.
+  if (const std::string* debug = Find(environment, "NCCL_DEBUG");
+      debug != nullptr && Find(environment, "FORGIVE_LOG") == nullptr) {
+    std::string level = *debug;
+    for (char& c : level) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+    if (level == "WARN" || level == "INFO" || level == "ABORT" || level == "TRACE") out->log = LogLevel::kNone;
+  }
+  return true;
+}
+
+bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings, std::string* error) {
+  if (settings.gradient_traffic_all && settings.eligible != Eligible::kNone && settings.ring_ranks == 0) {
+    *error =
+        "FORGIVE_GRADIENT_TRAFFIC=all: needs FORGIVE_RING_RANKS, the number of ranks of the gradient ring (2 for "
+        "direct)";
+    return false;
+  }
+  const EngineOptions& engine = settings.engine;
+  if (engine.dscp_data == engine.dscp_trimmed || engine.dscp_control == engine.dscp_data) {
+    *error = "FORGIVE_DSCP_DATA=" + std::to_string(engine.dscp_data) +
+             ": must differ from FORGIVE_DSCP_CONTROL and FORGIVE_DSCP_TRIMMED";
+    return false;
+  }
+  if (settings.p_low > settings.p_high) {
+    warnings->push_back("FORGIVE_P_LOW is above FORGIVE_P_HIGH: critical steps would lose more than the others");
+  }
+  return true;
+}
+
+}  // namespace
+
+Environment ReadEnvironment() {
+  Environment environment;
+  for (char** entry = environ; entry != nullptr && *entry != nullptr; ++entry) {
+    const char* equals = std::strchr(*entry, '=');
+    if (equals == nullptr) continue;
+    const std::string name(*entry, static_cast<size_t>(equals - *entry));
+    const auto named = [&name](const char* other) { return name == other; };
+    if (name.starts_with("FORGIVE_") || std::ranges::any_of(kForeignVariables, named) ||
+        std::ranges::any_of(kRankVariables, named)) {
+      environment[name] = equals + 1;
+    }
+  }
+  return environment;
+}
+
+bool ParseSettings(const Environment& environment, Settings* out, std::vector<std::string>* warnings,
+                   std::string* error) {
+  for (const auto& [name, text] : environment) {
+    if (!name.starts_with("FORGIVE_")) continue;
+    const Variable* variable = FindVariable(name);
+    if (variable == nullptr) {
+      warnings->push_back(name + ": no such variable, ignored (docs/using.md lists them)");
+      continue;
+    }
+    const Outcome outcome = variable->read(text, out);
+    if (outcome != Outcome::kOk) {
+      *error = name + "=" + text + (outcome == Outcome::kNotBuilt ? ": not built; accepted: " : ": accepted: ") +
+               variable->accepted;
+      return false;
+    }
+    out->given.emplace_back(name, text);
+  }
+  if (!ReadNcclVariables(environment, out, error)) return false;
+  if (out->gradient_ranks == 0) out->gradient_ranks = out->ring_ranks;
+  return CheckTogether(*out, warnings, error) &&
+         (out->statistics_file.empty() || ExpandFileName(environment, &out->statistics_file, error));
+}
+
+std::vector<VariableDescription> DescribeVariables() {
+  std::vector<VariableDescription> rows;
+  for (const Variable& variable : kVariables) {
+    rows.push_back({variable.name, variable.default_text, variable.accepted});
+  }
+  return rows;
+}
+
+}  // namespace forgive

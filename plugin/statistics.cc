@@ -1,0 +1,376 @@
+// SPDX-License-Identifier: Apache-2.0
+// Statistics: history of steps, totals, and the thread that writes JSON lines.
+#include "plugin/statistics.h"
+
+#include <fcntl.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+
+#include "plugin/json.h"
+#include "plugin/log.h"
+
+namespace forgive {
+namespace {
+
+// How often the ledger is drained while a step is open: well before the engine's ring of lines can be full.
+constexpr uint64_t kDrainIntervalNs = 2000000;
+
+uint64_t NowNs() {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// The file is opened without waiting: a pipe that nobody reads must not hold up a job.
+int OpenStatisticsFile(const std::string& name) {
+  if (name.empty()) return -1;
+  const int file = open(name.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_APPEND | O_CLOEXEC | O_NONBLOCK, 0644);
+  if (file < 0) {
+    Log(LogLevel::kWarning, "FORGIVE_STATS=%s: cannot be written (%s); there will be no statistics file",
+        name.c_str(), std::strerror(errno));
+  }
+  return file;
+}
+
+// Both bounds of the seed, for what is reported: forgiven <= budget, and forgiven (1 - p) <= p received.
+bool WithinBounds(const forgive_step_stats_t& step) {
+  const uint128 forgiven = step.forgiven;
+  return step.forgiven <= step.budget &&
+         forgiven * (Fraction::kOne - step.p_ppm) <= uint128{step.received} * step.p_ppm;
+}
+
+void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
+  line->BeginObject("totals")
+      .Number("steps", totals.steps)
+      .Number("sent_bytes", totals.sent_bytes)
+      .Number("sent_exempt_bytes", totals.sent_exempt_bytes)
+      .Number("retransmitted_bytes", totals.retransmitted_bytes)
+      .Number("received_bytes", totals.received_bytes)
+      .Number("duplicate_bytes", totals.duplicate_bytes)
+      .Number("forgiven_bytes", totals.forgiven_bytes)
+      .Number("contributions_lost", totals.contributions_lost)
+      .Number("late_bytes", totals.late_bytes)
+      .Number("packets_sent", totals.packets_sent)
+      .Number("packets_received", totals.packets_received)
+      .Number("trims", totals.trims)
+      .Number("marks", totals.marks)
+      .Number("reports_sent", totals.reports_sent)
+      .Number("reports_received", totals.reports_received);
+  line->BeginObject("decisions")
+      .Number("AlreadySettled", totals.decided_already_settled)
+      .Number("NotForgivable", totals.decided_not_forgivable)
+      .Number("NoOpenBudget", totals.decided_no_open_budget)
+      .Number("NotVested", totals.decided_not_vested)
+      .Number("OverBudget", totals.decided_over_budget)
+      .Number("DrawRefused", totals.decided_draw_refused)
+      .Number("Forgiven", totals.decided_forgiven)
+      .EndObject();
+  line->BeginObject("rate_cuts")
+      .Number("mark", totals.rate_cuts_mark)
+      .Number("trim", totals.rate_cuts_trim)
+      .Number("timeout", totals.rate_cuts_timeout)
+      .EndObject();
+  line->Number("signals_ignored", totals.signals_ignored)
+      .Number("timeouts", totals.timeouts)
+      .Number("lost_by_request", totals.lost_by_request)
+      .Number("lost_by_rack", totals.lost_by_rack)
+      .Number("mode_changes", totals.mode_changes)
+      .Number("bad_tag", totals.bad_tag)
+      .Number("malformed", totals.malformed)
+      .Number("unknown_connection", totals.unknown_connection)
+      .Number("replayed", totals.replayed)
+      .Number("bad_crc", totals.bad_crc)
+      .Number("out_of_window", totals.out_of_window)
+      .Number("socket_drops", totals.socket_drops)
+      .Number("not_posted_operator_latch", totals.not_posted_operator_latch)
+      .Number("budget_violations", totals.budget_violations)
+      .EndObject();
+}
+
+void AddStep(const forgive_step_stats_t& step, JsonWriter* line) {
+  line->Number("step", step.step)
+      .Boolean("critical", step.critical != 0)
+      .Number("p_ppm", step.p_ppm)
+      .Number("expected", step.expected)
+      .Number("budget", step.budget)
+      .Number("received", step.received)
+      .Number("forgiven", step.forgiven)
+      .Number("outstanding", step.outstanding)
+      .Number("settled", step.settled)
+      .Number("contributions_lost", step.contributions_lost)
+      .Number("trims", step.trims)
+      .Number("budget_violations", step.budget_violations)
+      .Number("begin_ns", step.begin_ns)
+      .Number("end_ns", step.end_ns);
+}
+
+}  // namespace
+
+Statistics::Statistics(const Settings& settings, const std::vector<Device>& devices, Engine* engine, Ledger* ledger,
+                       StepFacts* facts, int api_version)
+    : engine_(engine),
+      ledger_(ledger),
+      facts_(facts),
+      process_id_(getpid()),
+      file_name_(settings.statistics_file),
+      trace_interval_ns_(settings.trace_interval_us * 1000),
+      file_(OpenStatisticsFile(settings.statistics_file)) {
+  WriteInit(settings, devices, api_version);
+  thread_ = std::thread(&Statistics::Run, this);
+}
+
+void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& devices, int api_version) {
+  if (file_ < 0) return;
+  char host[256] = {};
+  gethostname(host, sizeof(host) - 1);
+  JsonWriter line;
+  line.BeginObject()
+      .Text("type", "init")
+      .Number("time_ns", NowNs())
+      .Text("version", FORGIVE_VERSION)
+      .Number("api", static_cast<uint64_t>(api_version))
+      .Text("host", host)
+      .Number("pid", static_cast<uint64_t>(process_id_))
+      .Text("driver", settings.engine.driver)
+      .Text("eligible", facts_->Description())
+      .Text("step_stamp", "at the post, between forgive_step_begin and forgive_step_end");
+  line.BeginArray("devices");
+  for (size_t i = 0; i < devices.size(); ++i) {
+    line.BeginObject()
+        .Text("interface", devices[i].interface)
+        .Text("address", devices[i].address)
+        .Number("speed_mbps", devices[i].speed_mbps)
+        .Text("driver", engine_->driver_description(static_cast<uint32_t>(i)))
+        .EndObject();
+  }
+  line.EndArray().BeginObject("settings");
+  for (const auto& [name, value] : settings.given) line.Text(name, value);
+  line.EndObject().EndObject();
+  WriteLine(line.text());
+}
+
+void Statistics::WriteLine(const std::string& line) {
+  if (file_ < 0) return;
+  std::string bytes = line + "\n";
+  size_t written = 0;
+  while (written < bytes.size()) {
+    const ssize_t count = write(file_, bytes.data() + written, bytes.size() - written);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) {
+      Log(LogLevel::kWarning, "FORGIVE_STATS=%s: writing failed (%s); the statistics file ends here",
+          file_name_.c_str(), std::strerror(errno));
+      close(file_);
+      file_ = -1;
+      return;
+    }
+    written += static_cast<size_t>(count);
+  }
+}
+
+void Statistics::Queue(std::string line) {
+  queued_.push_back(std::move(line));
+  wake_.notify_one();
+}
+
+void Statistics::Update(forgive_step_stats_t* kept, const StepAccount& account) {
+  kept->step = account.step;
+  kept->critical = account.critical ? 1 : 0;
+  kept->open = account.open ? 1 : 0;
+  kept->p_ppm = account.p.ppm;
+  kept->expected = account.expected;
+  kept->budget = account.budget;
+  kept->received = account.received;
+  kept->forgiven = account.forgiven;
+  kept->outstanding = account.outstanding;
+  kept->contributions_lost = account.contributions_lost;
+  kept->trims = account.trims;
+  kept->settled = account.settled;
+  if (WithinBounds(*kept)) return;
+  ++kept->budget_violations;
+  ++budget_violations_;
+}
+
+void Statistics::OnStepBegin(const StepAccount& opened) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  forgive_step_stats_t& kept = steps_[steps_begun_++ % kStepHistory];
+  kept = {};
+  Update(&kept, opened);
+  kept.begin_ns = NowNs();
+  wake_.notify_one();
+}
+
+void Statistics::OnStepEnd(const StepAccount& closed, bool latched) {
+  forgive_stats_t totals{};
+  FillTotals(&totals);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  forgive_step_stats_t& kept = steps_[(steps_begun_ - 1) % kStepHistory];
+  Update(&kept, closed);
+  kept.end_ns = NowNs();
+  if (file_name_.empty()) return;
+  JsonWriter line;
+  line.BeginObject().Text("type", "step").Number("time_ns", kept.end_ns);
+  AddStep(kept, &line);
+  line.Boolean("latched", latched);
+  AddTotals(totals, &line);
+  line.EndObject();
+  Queue(line.text());
+}
+
+void Statistics::FillTotals(forgive_stats_t* out) {
+  const EngineSnapshot snapshot = engine_->Snapshot();
+  const Counters& c = snapshot.counters;
+  out->api_version = FORGIVE_API_VERSION;
+  out->sent_bytes = c.sent_bytes;
+  out->sent_exempt_bytes = c.sent_exempt_bytes;
+  out->retransmitted_bytes = c.retransmitted_bytes;
+  out->received_bytes = c.received_bytes;
+  out->duplicate_bytes = c.duplicate_bytes;
+  out->forgiven_bytes = c.forgiven_bytes;
+  out->contributions_lost = c.contributions_lost;
+  out->late_bytes = c.late_bytes;
+  out->packets_sent = c.packets_sent;
+  out->packets_received = c.packets_received;
+  out->trims = c.trims;
+  out->marks = c.marks;
+  out->reports_sent = c.reports_sent;
+  out->reports_received = c.reports_received;
+  const auto decided = [&c](Decision decision) { return c.decisions[static_cast<size_t>(decision)]; };
+  out->decided_already_settled = decided(Decision::kAlreadySettled);
+  out->decided_not_forgivable = decided(Decision::kNotForgivable);
+  out->decided_no_open_budget = decided(Decision::kNoOpenBudget);
+  out->decided_not_vested = decided(Decision::kNotVested);
+  out->decided_over_budget = decided(Decision::kOverBudget);
+  out->decided_draw_refused = decided(Decision::kDrawRefused);
+  out->decided_forgiven = decided(Decision::kForgiven);
+  out->rate_cuts_mark = c.rate_cuts_mark;
+  out->rate_cuts_trim = c.rate_cuts_trim;
+  out->rate_cuts_timeout = c.rate_cuts_timeout;
+  out->signals_ignored = c.signals_ignored;
+  out->timeouts = c.timeouts;
+  out->lost_by_request = c.lost_by_request;
+  out->lost_by_rack = c.lost_by_rack;
+  out->mode_changes = c.mode_changes;
+  out->bad_tag = c.bad_tag;
+  out->malformed = c.malformed + c.foreign_version;
+  out->unknown_connection = c.unknown_connection;
+  out->replayed = c.replayed;
+  out->bad_crc = c.bad_crc;
+  out->out_of_window = c.out_of_window;
+  out->socket_drops = snapshot.driver.socket_drops;
+  out->not_posted_operator_latch = facts_->refused_posts();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  out->steps = steps_begun_;
+  out->budget_violations = budget_violations_;
+}
+
+bool Statistics::FindStep(uint64_t step, forgive_step_stats_t* out) {
+  StepAccount account;
+  const bool in_table = engine_->FindStep(step, &account);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const uint64_t kept = std::min<uint64_t>(steps_begun_, kStepHistory);
+  for (uint64_t i = 0; i < kept; ++i) {
+    if (steps_[i].step != step) continue;
+    // Messages of a closed step may still settle bytes.
+    if (in_table) Update(&steps_[i], account);
+    *out = steps_[i];
+    return true;
+  }
+  return false;
+}
+
+void Statistics::WriteSample(uint64_t now_ns) {
+  const uint64_t step = facts_->open_step();
+  StepAccount account;
+  if (facts_->step_open()) engine_->FindStep(step, &account);
+  JsonWriter line;
+  line.BeginObject().Text("type", "sample").Number("time_ns", now_ns);
+  const std::vector<ConnectionSample> samples = engine_->SampleConnections();
+  uint64_t packet_bytes = 0;
+  for (const ConnectionSample& sample : samples) {
+    packet_bytes = std::max<uint64_t>(packet_bytes, sample.facts.max_payload);
+  }
+  const bool exhausted = account.forgiven + account.outstanding + packet_bytes > account.budget;
+  line.Number("step", account.step)
+      .Boolean("open", account.open)
+      .Number("received", account.received)
+      .Number("forgiven", account.forgiven)
+      .Number("outstanding", account.outstanding)
+      .Number("budget", account.budget)
+      .Boolean("exhausted", exhausted);
+  line.BeginArray("connections");
+  for (const ConnectionSample& sample : samples) {
+    char id[24];
+    std::snprintf(id, sizeof(id), "%016llx", static_cast<unsigned long long>(sample.facts.connection_id));
+    line.BeginObject()
+        .Text("id", id)
+        .Boolean("sends", sample.facts.sends)
+        .Number("rate_bps", sample.facts.rate.value)
+        .Boolean("exempt", sample.facts.exempt)
+        .Number("in_flight", sample.facts.bytes_in_flight)
+        .EndObject();
+  }
+  line.EndArray().EndObject();
+  WriteLine(line.text());
+}
+
+void Statistics::Run() {
+  uint64_t next_sample_ns = NowNs();
+  for (;;) {
+    std::vector<std::string> lines;
+    bool stop = false;
+    {
+      std::unique_lock<std::mutex> lock(mutex_);
+      if (queued_.empty() && !stop_) {
+        uint64_t wait_ns = facts_->step_open() ? kDrainIntervalNs : 0;
+        if (tracing()) wait_ns = wait_ns == 0 ? trace_interval_ns_ : std::min(wait_ns, trace_interval_ns_);
+        if (wait_ns == 0) {
+          wake_.wait(lock);  // nothing is forgiven and nothing is sampled: until a step begins or a line comes
+        } else {
+          wake_.wait_for(lock, std::chrono::nanoseconds(wait_ns));
+        }
+      }
+      lines.swap(queued_);
+      stop = stop_;
+    }
+    ledger_->Drain(engine_);
+    for (const std::string& line : lines) WriteLine(line);
+    if (stop) return;
+    const uint64_t now_ns = NowNs();
+    if (!tracing() || now_ns < next_sample_ns) continue;
+    WriteSample(now_ns);
+    // A late thread skips samples instead of writing a burst of them.
+    next_sample_ns = std::max(next_sample_ns + trace_interval_ns_, now_ns);
+  }
+}
+
+void Statistics::Stop() {
+  if (getpid() != process_id_) return;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (stop_) return;
+    stop_ = true;
+    wake_.notify_one();
+  }
+  thread_.join();
+  if (file_ < 0) return;
+  forgive_stats_t totals{};
+  FillTotals(&totals);
+  JsonWriter line;
+  line.BeginObject()
+      .Text("type", "final")
+      .Number("time_ns", NowNs())
+      .Number("ledger_lines", ledger_->lines())
+      .Number("ledger_lost", ledger_->lost());
+  AddTotals(totals, &line);
+  line.EndObject();
+  WriteLine(line.text());
+  if (file_ >= 0) close(file_);
+  file_ = -1;
+}
+
+}  // namespace forgive
