@@ -69,7 +69,8 @@ class StepTable {
   StepIndex FindOpen(uint64_t step) const;
   bool IsOpen(StepIndex index) const;
   const StepAccount& account(StepIndex index) const;
-  // The account of a step that is still in the table; nullptr otherwise.
+  // The account of a step that is still in the table; nullptr otherwise. A step that is done stays until its entry
+  // is needed for another.
   const StepAccount* Find(uint64_t step) const;
 
   // A message of the step was posted, or has completed or was abandoned. The entry stays while there is one.
@@ -97,11 +98,17 @@ class StepTable {
   uint64_t changes() const { return changes_; }
 
  private:
+  StepAccount& Entry(StepIndex index);
+  StepIndex FreeSlot() const;
+  void NoteUse(const StepAccount& account, uint64_t used_before);
   void CheckInvariants(const StepAccount& account) const;
   void ReleaseIfDone(uint16_t slot);
 
   std::vector<StepAccount> entries_;
-  std::vector<bool> used_;
+  std::vector<bool> used_;   // open, or with unfinished messages: an index may name it
+  std::vector<bool> known_;  // holds an account, perhaps of a step that is done
+  StepIndex newest_;         // the step begun last
+  uint32_t open_steps_ = 0;
   Fraction forgiveness_probability_;
   Draw draw_;
   uint64_t changes_ = 0;

@@ -1,0 +1,453 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a receiver does with whole and with trimmed data packets, and what its reports say.
+#include "transport/receiver.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "transport/check.h"
+#include "transport/crc32c.h"
+
+namespace forgive {
+namespace {
+
+// A packet makes at most a ledger line for every second unit, and completes one message.
+static_assert(kMaxPayloadBytes / kUnitBytes / 2 + 2 <= EventQueue::kReserve);
+
+}  // namespace
+
+Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle handle, uint64_t connection_id,
+                   StepTable* steps, Counters* counters, EventQueue* events)
+    : max_payload_(max_payload),
+      payload_crc_(config.payload_crc),
+      handle_(handle),
+      connection_id_(connection_id),
+      steps_(steps),
+      counters_(counters),
+      events_(events),
+      scoreboard_(config.scoreboard_bytes),
+      messages_(config.max_messages),
+      packet_numbers_(config.packet_number_window),
+      reports_(config, max_payload),
+      seen_step_changes_(steps->changes()) {
+  FORGIVE_CHECK(max_payload > 0);
+  FORGIVE_CHECK(max_payload <= kMaxPayloadBytes);
+  FORGIVE_CHECK(max_payload % kUnitBytes == 0);
+}
+
+Receiver::~Receiver() { Close(); }
+
+bool Receiver::Post(const ReceiveRequest& request) {
+  if (closed_ || messages_.Full()) return false;
+  const StepIndex index = request.has_step ? steps_->FindOpen(request.step) : StepIndex{};
+  if (index.has_value()) {
+    steps_->AddMessage(index);
+    if (!has_step_start_ || request.step != newest_step_) {
+      has_step_start_ = true;
+      step_start_message_ = messages_.posted();
+      newest_step_ = request.step;
+    }
+  }
+  messages_.Post(request, index);
+  reports_.MakeDue();
+  return true;
+}
+
+uint64_t Receiver::ExpandPacketNumber(uint32_t low) const { return ExpandNumber(packet_numbers_.newest(), low); }
+
+bool Receiver::AcceptPacketNumber(uint64_t number) { return packet_numbers_.Accept(number); }
+
+void Receiver::OnProbe() {
+  reports_.MakeDue();
+  closing_report_due_ = closed_;
+}
+
+// ---- Where a segment lies ----
+
+// False: the packet is not taken, and was counted.
+bool Receiver::Locate(const DataHeader& header, Segment* out) {
+  const uint64_t segment_end = uint64_t{header.offset_in_message} + header.payload_length;
+  const bool carries_end = segment_end == header.message_length;
+  const bool whole_units = header.payload_length % kUnitBytes == 0 && header.payload_length != 0;
+  if (header.payload_length > max_payload_ || segment_end > header.message_length || (!carries_end && !whole_units) ||
+      header.stream_offset % kUnitBytes != 0 || header.offset_in_message % kUnitBytes != 0 ||
+      header.stream_offset < header.offset_in_message) {
+    ++counters_->malformed;
+    return false;
+  }
+  const uint64_t begin = header.stream_offset / kUnitBytes;
+  const uint64_t payload_units = PayloadUnits(header.payload_length);
+  out->payload = {begin, begin + payload_units};
+  out->all = {begin, begin + payload_units + (carries_end ? 1 : 0)};
+  out->offset = header.offset_in_message;
+  out->bytes = header.payload_length;
+  out->padding = static_cast<uint32_t>(payload_units * kUnitBytes - header.payload_length);
+  out->message_number = header.message_number;
+  if (!scoreboard_.Holds(out->all)) {
+    ++counters_->out_of_window;
+    return false;
+  }
+  const uint64_t start = (header.stream_offset - header.offset_in_message) / kUnitBytes;
+  switch (messages_.Learn(header.message_number, start, header.message_length, out->all.end, &out->message)) {
+    case MessageTable::Verdict::kLive:
+      return true;
+    case MessageTable::Verdict::kDone:
+      out->message = nullptr;
+      return true;
+    case MessageTable::Verdict::kMalformed:
+      ++counters_->malformed;
+      return false;
+    case MessageTable::Verdict::kTooLong:
+      failed_ = true;
+      return false;
+  }
+  return false;
+}
+
+// The payload bytes in `units` units of the segment: all whole but its last one.
+uint64_t Receiver::PayloadBytes(const Segment& segment, uint64_t units, bool has_last_unit) const {
+  return units * kUnitBytes - (has_last_unit ? segment.padding : 0);
+}
+
+// The payload bytes in a run of the segment, which may hold its end slot.
+uint64_t Receiver::BytesIn(const Segment& segment, UnitRange run) const {
+  const uint64_t end = std::min(run.end, segment.payload.end);
+  if (end <= run.begin) return 0;
+  return PayloadBytes(segment, end - run.begin, end == segment.payload.end);
+}
+
+// The same as a range of bytes in the message.
+Range Receiver::InMessage(const Segment& segment, UnitRange run) const {
+  const uint64_t begin = segment.offset + (run.begin - segment.payload.begin) * kUnitBytes;
+  return {begin, begin + BytesIn(segment, run)};
+}
+
+// ---- A whole packet ----
+
+void Receiver::OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce) {
+  if (closed_) closing_report_due_ = true;
+  if (closed_ || failed_) return;
+  if (payload_crc_ && Crc32c(payload, header.payload_length) != header.payload_crc32c) {
+    ++counters_->bad_crc;
+    return;
+  }
+  Segment segment;
+  if (!Locate(header, &segment)) return;
+  CountArrival(header, ce);
+  SettleArrived(segment, payload);
+  if (segment.message != nullptr) AfterSettling(segment);
+  NameSettled(segment);
+  reports_.OnPacket(now);
+  NoteFlagChanges();
+}
+
+void Receiver::CountArrival(const DataHeader& header, bool ce) {
+  ++counters_->packets_received;
+  received_bytes_ += header.payload_length;
+  if (ce) {
+    ++counters_->marks;
+    ce_bytes_ += header.payload_length;
+  }
+  if (ce != last_ce_) reports_.MakeDue();
+  last_ce_ = ce;
+  const uint64_t number = ExpandPacketNumber(static_cast<uint32_t>(header.packet_number));
+  if (has_newest_ && number < newest_packet_number_) return;
+  has_newest_ = true;
+  newest_packet_number_ = number;
+  newest_timestamp_ = header.send_timestamp;
+}
+
+// Places what is missing of the segment and discards the rest: it is there, or was forgiven.
+void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
+  uint64_t arrived = 0;
+  UnitRange rest = segment.all;
+  UnitRange run;
+  while (segment.message != nullptr && scoreboard_.NextMissing(rest, &run)) {
+    arrived += TakeArrivedRun(segment, run, payload);
+    rest.begin = run.end;
+  }
+  counters_->received_bytes += arrived;
+  if (arrived == segment.bytes) return;
+  // Forgiven before this packet came, as it forgives nothing.
+  const uint64_t late_units = scoreboard_.CountForgiven(segment.payload);
+  const bool last_unit_late = late_units != 0 && scoreboard_.IsForgiven(segment.payload.end - 1);
+  const uint64_t late = PayloadBytes(segment, late_units, last_unit_late);
+  counters_->late_bytes += late;
+  counters_->duplicate_bytes += segment.bytes - arrived - late;
+}
+
+// Returns the payload bytes in the run, which is missing.
+uint64_t Receiver::TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload) {
+  ReceiveMessage& message = *segment.message;
+  const Range range = InMessage(segment, run);
+  const uint64_t bytes = range.length();
+  FORGIVE_CHECK(range.end <= message.length);
+  if (message.buffer != nullptr && bytes != 0) {
+    std::memcpy(message.buffer + range.begin, payload + (range.begin - segment.offset), bytes);
+  }
+  const uint64_t counted = CountedBytes(segment, run);
+  scoreboard_.MarkReceived(run);
+  message.settled_units += run.length();
+  if (message.forgivable) steps_->CountReceived(message.index, bytes);
+  if (counted != 0) {
+    message.counted_bytes -= counted;
+    steps_->UncountTrimmed(message.index, counted);
+  }
+  return bytes;
+}
+
+// The payload bytes of the run that are in outstanding.
+uint64_t Receiver::CountedBytes(const Segment& segment, UnitRange run) const {
+  if (segment.message->counted_bytes == 0) return 0;
+  const uint64_t last = segment.payload.end - 1;
+  const bool has_last = run.begin <= last && last < run.end && scoreboard_.IsCounted(last);
+  return PayloadBytes(segment, scoreboard_.CountCounted(run), has_last);
+}
+
+// ---- A trimmed packet ----
+
+void Receiver::OnTrimmedHeader(TimePoint, const DataHeader& header, bool ce) {
+  if (closed_) closing_report_due_ = true;
+  if (closed_ || failed_) return;
+  Segment segment;
+  if (!Locate(header, &segment)) return;
+  ++counters_->trims;
+  counters_->trimmed_bytes += header.payload_length;
+  if (ce) ++counters_->marks;
+  SettleEndSlot(segment);
+  const Decision decision = Decide(segment);
+  ++counters_->decisions[static_cast<size_t>(decision)];
+  if (segment.message != nullptr) AfterSettling(segment);
+  NameSettled(segment);
+  reports_.OnTrim(static_cast<uint32_t>(header.packet_number), segment.payload);
+  NoteFlagChanges();
+}
+
+// A valid header of the packet that carries it settles the end slot: there is nothing in it to arrive.
+void Receiver::SettleEndSlot(const Segment& segment) {
+  if (segment.message == nullptr || segment.all == segment.payload) return;
+  const uint64_t slot = segment.payload.end;
+  if (scoreboard_.IsSettled(slot)) return;
+  scoreboard_.MarkReceived({slot, slot + 1});
+  ++segment.message->settled_units;
+}
+
+// Seed: Receiver::OnTrimmedHeader, in its order, with the corrections 2 and 10 of protocol.md.
+Decision Receiver::Decide(const Segment& segment) {
+  const bool counted = CountOutstanding(segment);
+  const uint64_t missing_units = scoreboard_.CountMissing(segment.payload);
+  if (missing_units == 0) return Decision::kAlreadySettled;
+
+  const ReceiveMessage& message = *segment.message;
+  const bool last_missing = !scoreboard_.IsSettled(segment.payload.end - 1);
+  const uint64_t missing = PayloadBytes(segment, missing_units, last_missing);
+  Decision decision = Decision::kNotForgivable;
+  if (message.forgivable) decision = counted ? steps_->Decide(message.index, missing) : Decision::kNoOpenBudget;
+  if (decision == Decision::kForgiven) {
+    ForgiveMissing(segment, missing);
+  } else {
+    scoreboard_.MarkRequested(segment.payload);
+  }
+  return decision;
+}
+
+// Adds to outstanding what is missing and not counted yet, Requested or not. True if the message's step is open.
+bool Receiver::CountOutstanding(const Segment& segment) {
+  if (segment.message == nullptr || !segment.message->exempt_eligible) return false;
+  ReceiveMessage& message = *segment.message;
+  const uint64_t units = scoreboard_.CountUncounted(segment.payload);
+  uint64_t bytes = 0;
+  if (units != 0) {
+    const uint64_t last = segment.payload.end - 1;
+    bytes = PayloadBytes(segment, units, !scoreboard_.IsSettled(last) && !scoreboard_.IsCounted(last));
+  }
+  if (!steps_->CountTrimmed(message.index, bytes)) return false;
+  message.counted_bytes += bytes;
+  scoreboard_.MarkCounted(segment.payload);
+  return true;
+}
+
+// Zero-fills what is missing before anything says that it is settled.
+void Receiver::ForgiveMissing(const Segment& segment, uint64_t bytes) {
+  ReceiveMessage& message = *segment.message;
+  uint64_t filled = 0;
+  UnitRange rest = segment.payload;
+  UnitRange run;
+  while (scoreboard_.NextMissing(rest, &run)) {
+    const Range range = InMessage(segment, run);
+    FORGIVE_CHECK(range.end <= message.length);
+    if (message.buffer != nullptr) std::memset(message.buffer + range.begin, 0, range.length());
+    scoreboard_.MarkForgiven(run);
+    message.settled_units += run.length();
+    filled += range.length();
+    Event event;
+    event.kind = Event::Kind::kForgiven;
+    event.connection = handle_;
+    event.cookie = message.cookie;
+    event.step = message.step;
+    event.connection_id = connection_id_;
+    event.message = segment.message_number;
+    event.offset = static_cast<uint32_t>(range.begin);
+    event.length = static_cast<uint32_t>(range.length());
+    event.contributions = message.contributions;
+    events_->Push(event);
+    rest.begin = run.end;
+  }
+  FORGIVE_CHECK(filled == bytes);
+  FORGIVE_CHECK(message.counted_bytes >= bytes);  // every trim is counted before it is decided
+  steps_->Forgive(message.index, bytes, bytes, message.contributions);
+  message.counted_bytes -= bytes;
+  message.forgiven_bytes += bytes;
+  counters_->forgiven_bytes += bytes;
+  counters_->contributions_lost += bytes * message.contributions;
+}
+
+// ---- After either ----
+
+void Receiver::AfterSettling(const Segment& segment) {
+  scoreboard_.Advance();
+  const ReceiveMessage& message = *segment.message;
+  FORGIVE_CHECK(message.settled_units <= message.units());
+  if (!message.done && message.settled_units == message.units()) Complete(segment.message_number);
+}
+
+void Receiver::Complete(uint32_t number) {
+  ReceiveMessage& message = messages_.at(number);
+  FORGIVE_CHECK(message.counted_bytes == 0);
+  message.done = true;
+  message.buffer = nullptr;
+  if (message.has_step) steps_->RemoveMessage(message.index);
+  Event event;
+  event.kind = Event::Kind::kReceived;
+  event.connection = handle_;
+  event.cookie = message.cookie;
+  event.size = message.length;
+  event.step = message.step;
+  event.connection_id = connection_id_;
+  event.message = number;
+  events_->Push(event);
+  messages_.AdvanceCompleted();
+  reports_.MakeDue();
+}
+
+// What of the segment is settled above rcv_nxt goes into the next reports, again if it is a duplicate: the sender
+// does not know of it, or it would not have sent it.
+void Receiver::NameSettled(const Segment& segment) {
+  UnitRange rest = segment.all;
+  rest.begin = std::max(rest.begin, scoreboard_.base());
+  while (!rest.empty()) {
+    UnitRange missing{rest.end, rest.end};
+    scoreboard_.NextMissing(rest, &missing);
+    if (missing.begin != rest.begin) reports_.OnSettled({rest.begin, missing.begin});
+    rest.begin = missing.end;
+  }
+}
+
+// ---- Reports ----
+
+Receiver::Flags Receiver::CurrentFlags() const {
+  Flags flags;
+  if (!messages_.HasUnfinished()) return flags;
+  const ReceiveMessage& first = messages_.at(messages_.completed());
+  if (!first.exempt_eligible) return flags;
+  const StepAccount& account = steps_->account(first.index);
+  flags.exempt_eligible = account.open && account.p.ppm != 0;
+  flags.budget_exhausted = flags.exempt_eligible && steps_->Exhausted(first.index, max_payload_);
+  return flags;
+}
+
+void Receiver::OnStepsChanged() {
+  seen_step_changes_ = steps_->changes();
+  if (!closed_ && CurrentFlags() != reported_flags_) reports_.MakeDue();
+}
+
+void Receiver::NoteFlagChanges() {
+  if (steps_->changes() != seen_step_changes_) OnStepsChanged();
+}
+
+TimePoint Receiver::report_deadline() const {
+  if (closed_) return closing_report_due_ ? TimePoint{} : kNever;
+  return reports_.deadline();
+}
+
+bool Receiver::NextReport(TimePoint now, Report* out) {
+  if (report_deadline() > now) return false;
+  reports_.Take(scoreboard_, out);
+  Flags flags;
+  if (closed_) {
+    closing_report_due_ = false;
+    out->trimmed = false;
+    out->request_count = 0;
+  } else {
+    flags = CurrentFlags();
+    reported_flags_ = flags;
+  }
+  out->connection_id = 0;
+  out->exempt_eligible = flags.exempt_eligible;
+  out->budget_exhausted = flags.budget_exhausted;
+  out->closing = closed_;
+  out->has_newest = has_newest_ && !out->trimmed;
+  out->has_step_start = has_step_start_;
+  out->completed_messages = messages_.completed();
+  out->rcv_nxt = rcv_nxt();
+  out->posted_messages = messages_.posted();
+  out->same_step_end = messages_.same_step_end();
+  out->step_start_message = step_start_message_;
+  out->newest_packet_number = static_cast<uint32_t>(newest_packet_number_);
+  out->newest_timestamp = newest_timestamp_;
+  out->received_bytes = received_bytes_;
+  out->ce_bytes = ce_bytes_;
+  return true;
+}
+
+// ---- Close and verification ----
+
+void Receiver::Close() {
+  if (closed_) return;
+  closed_ = true;
+  closing_report_due_ = true;
+  for (uint32_t number = messages_.completed(); number != messages_.posted(); ++number) {
+    ReceiveMessage& message = messages_.at(number);
+    message.buffer = nullptr;
+    if (message.done || !message.has_step) continue;
+    if (message.counted_bytes != 0) steps_->UncountTrimmed(message.index, message.counted_bytes);
+    message.counted_bytes = 0;
+    steps_->RemoveMessage(message.index);
+  }
+}
+
+bool Receiver::CheckAll() const {
+  if (!scoreboard_.CheckAll()) return false;
+  if (closed_) return true;
+  for (uint32_t number = messages_.completed(); number != messages_.posted(); ++number) {
+    const ReceiveMessage& message = messages_.at(number);
+    if (!message.known) continue;
+    const UnitRange all{message.start, message.end()};
+    uint64_t settled = 0;
+    uint64_t counted = 0;
+    for (uint64_t unit = all.begin; unit < all.end; ++unit) {
+      settled += scoreboard_.IsSettled(unit) ? 1 : 0;
+      if (!scoreboard_.IsCounted(unit)) continue;
+      if (unit + 1 == all.end) return false;  // an end slot counts in no counter
+      counted += std::min<uint64_t>(kUnitBytes, message.length - (unit - all.begin) * kUnitBytes);
+    }
+    if (settled != message.settled_units || counted != message.counted_bytes) return false;
+    if (message.done != (settled == all.length())) return false;
+  }
+  return true;
+}
+
+uint64_t Receiver::RecountOutstanding(uint64_t step) const {
+  uint64_t bytes = 0;
+  for (uint32_t number = messages_.completed(); !closed_ && number != messages_.posted(); ++number) {
+    const ReceiveMessage& message = messages_.at(number);
+    if (!message.known || !message.has_step || message.step != step) continue;
+    for (uint64_t unit = message.start; unit + 1 < message.end(); ++unit) {
+      if (!scoreboard_.IsCounted(unit)) continue;
+      bytes += std::min<uint64_t>(kUnitBytes, message.length - (unit - message.start) * kUnitBytes);
+    }
+  }
+  return bytes;
+}
+
+}  // namespace forgive

@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: Apache-2.0
+// Which packet numbers were seen: a sliding bitmap behind the newest one.
+#ifndef FORGIVE_TRANSPORT_REPLAY_WINDOW_H_
+#define FORGIVE_TRANSPORT_REPLAY_WINDOW_H_
+
+#include <bit>
+#include <cstdint>
+#include <vector>
+
+#include "transport/check.h"
+
+namespace forgive {
+
+// Accepts each number once. What lies a window or more below the newest is refused, seen or not (protocol.md, Wire).
+class ReplayWindow {
+ public:
+  // `window` is a power of two, at least 64.
+  explicit ReplayWindow(uint32_t window) : words_(window / 64), window_(window) {
+    FORGIVE_CHECK(std::has_single_bit(window));
+    FORGIVE_CHECK(window >= 64);
+  }
+
+  // True once for every number that is new enough.
+  bool Accept(uint64_t number) {
+    if (!any_ || number > newest_) {
+      MoveTo(number);
+    } else if (newest_ - number >= window_) {
+      return false;
+    }
+    uint64_t& word = words_[(number / 64) & (words_.size() - 1)];
+    const uint64_t bit = uint64_t{1} << (number % 64);
+    if ((word & bit) != 0) return false;
+    word |= bit;
+    return true;
+  }
+
+  // The highest number accepted; 0 before the first.
+  uint64_t newest() const { return newest_; }
+
+ private:
+  // Forgets what falls out of the window and what its places meant before.
+  void MoveTo(uint64_t number) {
+    if (!any_ || number - newest_ >= window_) {
+      for (uint64_t& word : words_) word = 0;
+    } else {
+      for (uint64_t passed = newest_ + 1; passed <= number; ++passed) {
+        words_[(passed / 64) & (words_.size() - 1)] &= ~(uint64_t{1} << (passed % 64));
+      }
+    }
+    newest_ = number;
+    any_ = true;
+  }
+
+  std::vector<uint64_t> words_;
+  uint64_t window_;
+  uint64_t newest_ = 0;
+  bool any_ = false;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_REPLAY_WINDOW_H_

@@ -1,0 +1,213 @@
+// SPDX-License-Identifier: Apache-2.0
+// Bit operations of the scoreboard on rings of 64-bit words.
+#include "transport/scoreboard.h"
+
+#include <algorithm>
+#include <bit>
+
+#include "transport/check.h"
+
+namespace forgive {
+namespace {
+
+constexpr uint64_t kWordBits = 64;
+
+uint64_t Popcount(uint64_t word) { return static_cast<uint64_t>(std::popcount(word)); }
+
+// Calls visit(index, mask) for every word of a ring of word_mask + 1 words that holds units of the range.
+template <typename Visit>
+void ForEachWord(UnitRange range, uint64_t word_mask, Visit visit) {
+  uint64_t unit = range.begin;
+  while (unit < range.end) {
+    const uint64_t shift = unit % kWordBits;
+    const uint64_t count = std::min(kWordBits - shift, range.end - unit);
+    const uint64_t ones = count == kWordBits ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
+    visit((unit / kWordBits) & word_mask, ones << shift);
+    unit += count;
+  }
+}
+
+bool TestBit(const std::vector<uint64_t>& words, uint64_t word_mask, uint64_t unit) {
+  return (words[(unit / kWordBits) & word_mask] >> (unit % kWordBits)) & 1;
+}
+
+}  // namespace
+
+Scoreboard::Scoreboard(uint64_t span_bytes) : span_(span_bytes / kUnitBytes), word_mask_(span_ / kWordBits - 1) {
+  FORGIVE_CHECK(std::has_single_bit(span_bytes));
+  FORGIVE_CHECK(span_ >= kWordBits);
+  settled_.resize(span_ / kWordBits);
+  requested_.resize(span_ / kWordBits);
+  counted_.resize(span_ / kWordBits);
+  forgiven_.resize(2 * span_ / kWordBits);
+}
+
+uint64_t Scoreboard::CountMissing(UnitRange range) const {
+  uint64_t missing = 0;
+  ForEachWord(Above(range), word_mask_,
+              [&](uint64_t index, uint64_t mask) { missing += Popcount(mask & ~settled_[index]); });
+  return missing;
+}
+
+bool Scoreboard::NextMissing(UnitRange range, UnitRange* run) const {
+  range = Above(range);
+  if (range.empty()) return false;
+  run->begin = FirstUnsettled(range.begin, range.end);
+  if (run->begin == range.end) return false;
+  run->end = FirstSettled(run->begin, range.end);
+  return true;
+}
+
+uint64_t Scoreboard::CountUncounted(UnitRange range) const {
+  uint64_t uncounted = 0;
+  ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
+    uncounted += Popcount(mask & ~settled_[index] & ~counted_[index]);
+  });
+  return uncounted;
+}
+
+uint64_t Scoreboard::CountCounted(UnitRange range) const {
+  if (counted_units_ == 0) return 0;
+  uint64_t counted = 0;
+  ForEachWord(Above(range), word_mask_,
+              [&](uint64_t index, uint64_t mask) { counted += Popcount(mask & counted_[index]); });
+  return counted;
+}
+
+uint64_t Scoreboard::CountForgiven(UnitRange range) const {
+  if (forgiven_units_ == 0) return 0;
+  const uint64_t remembered = base_ < span_ ? 0 : base_ - span_;
+  range.begin = std::max(range.begin, remembered);
+  uint64_t forgiven = 0;
+  ForEachWord(range, 2 * word_mask_ + 1,
+              [&](uint64_t index, uint64_t mask) { forgiven += Popcount(mask & forgiven_[index]); });
+  return forgiven;
+}
+
+UnitRange Scoreboard::SettledRun(UnitRange known) const {
+  return {SettledSince(known.begin), FirstUnsettled(known.end, std::max(known.end, settled_end_))};
+}
+
+bool Scoreboard::IsSettled(uint64_t unit) const {
+  return unit < base_ || (unit < base_ + span_ && TestBit(settled_, word_mask_, unit));
+}
+
+bool Scoreboard::IsForgiven(uint64_t unit) const { return CountForgiven({unit, unit + 1}) == 1; }
+
+bool Scoreboard::IsRequested(uint64_t unit) const {
+  return unit >= base_ && unit < base_ + span_ && TestBit(requested_, word_mask_, unit);
+}
+
+bool Scoreboard::IsCounted(uint64_t unit) const {
+  return unit >= base_ && unit < base_ + span_ && TestBit(counted_, word_mask_, unit);
+}
+
+void Scoreboard::MarkReceived(UnitRange run) {
+  FORGIVE_CHECK(run.begin >= base_);
+  FORGIVE_CHECK(Holds(run));
+  ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
+  settled_end_ = std::max(settled_end_, run.end);
+  ClearMarks(run);
+}
+
+void Scoreboard::MarkForgiven(UnitRange run) {
+  MarkReceived(run);
+  ForEachWord(run, 2 * word_mask_ + 1, [&](uint64_t index, uint64_t mask) { forgiven_[index] |= mask; });
+  forgiven_units_ += run.length();
+}
+
+void Scoreboard::MarkRequested(UnitRange range) {
+  ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
+    const uint64_t fresh = mask & ~settled_[index] & ~requested_[index];
+    requested_[index] |= fresh;
+    requested_units_ += Popcount(fresh);
+  });
+}
+
+void Scoreboard::MarkCounted(UnitRange range) {
+  ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
+    const uint64_t fresh = mask & ~settled_[index] & ~counted_[index];
+    counted_[index] |= fresh;
+    counted_units_ += Popcount(fresh);
+  });
+}
+
+// What is settled is neither Requested nor counted. Nearly always nothing is, and no word is touched.
+void Scoreboard::ClearMarks(UnitRange run) {
+  if (requested_units_ == 0 && counted_units_ == 0) return;
+  ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) {
+    requested_units_ -= Popcount(requested_[index] & mask);
+    counted_units_ -= Popcount(counted_[index] & mask);
+    requested_[index] &= ~mask;
+    counted_[index] &= ~mask;
+  });
+}
+
+uint64_t Scoreboard::Advance() {
+  const uint64_t next = FirstUnsettled(base_, std::max(base_, settled_end_));
+  if (next == base_) return base_;
+  // The positions below base serve the units one span above from now on.
+  ForEachWord({base_, next}, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] &= ~mask; });
+  if (forgiven_units_ != 0) {
+    ForEachWord({base_ + span_, next + span_}, 2 * word_mask_ + 1, [&](uint64_t index, uint64_t mask) {
+      forgiven_units_ -= Popcount(forgiven_[index] & mask);
+      forgiven_[index] &= ~mask;
+    });
+  }
+  base_ = next;
+  return base_;
+}
+
+// The first unit at or above `from` that is not settled; at most limit.
+uint64_t Scoreboard::FirstUnsettled(uint64_t from, uint64_t limit) const {
+  while (from < limit) {
+    const uint64_t shift = from % kWordBits;
+    const uint64_t word = ~settled_[(from / kWordBits) & word_mask_] >> shift;
+    if (word != 0) return std::min(limit, from + static_cast<uint64_t>(std::countr_zero(word)));
+    from += kWordBits - shift;
+  }
+  return limit;
+}
+
+// The first unit at or above `from` that is settled; at most limit.
+uint64_t Scoreboard::FirstSettled(uint64_t from, uint64_t limit) const {
+  while (from < limit) {
+    const uint64_t shift = from % kWordBits;
+    const uint64_t word = settled_[(from / kWordBits) & word_mask_] >> shift;
+    if (word != 0) return std::min(limit, from + static_cast<uint64_t>(std::countr_zero(word)));
+    from += kWordBits - shift;
+  }
+  return limit;
+}
+
+// The least unit from which on everything below `from` is settled; at least base.
+uint64_t Scoreboard::SettledSince(uint64_t from) const {
+  while (from > base_) {
+    const uint64_t last = from - 1;
+    const uint64_t above = kWordBits - 1 - last % kWordBits;
+    const uint64_t word = ~settled_[(last / kWordBits) & word_mask_] << above;
+    if (word != 0) return std::max(base_, from - static_cast<uint64_t>(std::countl_zero(word)));
+    from = last - last % kWordBits;
+  }
+  return base_;
+}
+
+bool Scoreboard::CheckAll() const {
+  uint64_t requested = 0;
+  uint64_t counted = 0;
+  uint64_t forgiven = 0;
+  for (size_t i = 0; i < settled_.size(); ++i) {
+    if ((settled_[i] & (requested_[i] | counted_[i])) != 0) return false;
+    requested += Popcount(requested_[i]);
+    counted += Popcount(counted_[i]);
+  }
+  for (const uint64_t word : forgiven_) forgiven += Popcount(word);
+  if (base_ < base_ + span_ && IsSettled(base_)) return false;
+  for (uint64_t unit = base_; unit < base_ + span_; ++unit) {
+    if (IsForgiven(unit) && !IsSettled(unit)) return false;
+    if (unit >= settled_end_ && IsSettled(unit)) return false;
+  }
+  return requested == requested_units_ && counted == counted_units_ && forgiven == forgiven_units_;
+}
+
+}  // namespace forgive
