@@ -27,6 +27,9 @@ class Driver {
 
   // Fills up to out.size() datagrams and returns how many. Their bytes stay valid until the next call.
   virtual size_t ReceiveBurst(std::span<Datagram> out) = 0;
+  // True if the last ReceiveBurst left nothing behind that the driver knows of: asking again at once is a wasted
+  // system call. A driver that cannot tell says false.
+  virtual bool receive_drained() const { return false; }
   // Sends packets from the front; returns how many were taken (the rest: "try again"). A packet that the kernel
   // refuses for good (no route, too large) counts as taken and as an error: loss recovery deals with it.
   virtual size_t SendBurst(std::span<const Transmit> packets) = 0;

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: Apache-2.0
+// Makes the driver of a device as the engine's options name it: the base driver and what wraps it.
+#include "dataplane/drivers.h"
+
+#include "dataplane/fault_driver.h"
+#include "dataplane/relay_driver.h"
+#include "dataplane/socket_address.h"
+#include "dataplane/udp_driver.h"
+
+namespace forgive {
+namespace {
+
+std::unique_ptr<Driver> MakeUdp(const EngineOptions& options, const DeviceOptions& device, std::string* error) {
+  UdpDriverOptions udp;
+  udp.local_address = device.local_address;
+  udp.port_low = device.port_low;
+  udp.port_high = device.port_high;
+  udp.dscp_data = options.dscp_data;
+  udp.dscp_control = options.dscp_control;
+  udp.dscp_trimmed = options.dscp_trimmed;
+  udp.require_trimmed_dscp = options.require_trimmed_dscp;
+  udp.receive_buffer_bytes = options.receive_buffer_bytes;
+  if (options.relay.empty()) {
+    udp.raw_path = options.transport.fabric_trims ? RawPath::kAuto : RawPath::kOff;
+    return OpenUdpDriver(udp, error);
+  }
+  // The relay's packets are whole UDP packets and begin with its prefix: what it trimmed, its prefix says.
+  Address relay;
+  if (!ParseAddressAndPort(options.relay, &relay)) {
+    *error = "relay \"" + options.relay + "\" is not HOST:PORT with a numeric host (FORGIVE_RELAY)";
+    return nullptr;
+  }
+  udp.require_trimmed_dscp = false;
+  udp.extra_bytes = kRelayPrefixBytes;
+  std::unique_ptr<Driver> inner = OpenUdpDriver(udp, error);
+  return inner == nullptr ? nullptr : MakeRelayDriver(std::move(inner), relay);
+}
+
+}  // namespace
+
+std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device_index,
+                                   const std::shared_ptr<FaultLog>& log, std::string* error) {
+  const DeviceOptions& device = options.devices[device_index];
+  std::unique_ptr<Driver> driver;
+  if (options.driver_factory) {
+    driver = options.driver_factory(device, options, error);
+  } else if (options.driver == "udp") {
+    driver = MakeUdp(options, device, error);
+  } else {
+    *error = "driver \"" + options.driver + "\" is not built: FORGIVE_DRIVER may be udp";
+    return nullptr;
+  }
+  if (driver == nullptr || options.fault.empty()) return driver;
+  FaultSpec spec;
+  if (!ParseFaultSpec(options.fault, &spec, error)) return nullptr;
+  spec.seed += device_index;
+  return MakeFaultDriver(std::move(driver), spec, log);
+}
+
+}  // namespace forgive

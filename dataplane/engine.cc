@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's public face: checks, commands and waits; the work is the poll loop's.
+#include "dataplane/engine.h"
+
+#include "dataplane/drivers.h"
+#include "dataplane/poll_loop.h"
+
+namespace forgive {
+
+class Engine::Impl {
+ public:
+  Impl(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers)
+      : loop(options, std::move(drivers)) {}
+
+  bool Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* request, Command* command);
+
+  PollLoop loop;
+  // Fixed at the start: the driver itself belongs to the loop's thread.
+  std::vector<Address> addresses;
+  std::vector<uint32_t> max_datagram_bytes;
+};
+
+std::unique_ptr<Engine> Engine::Start(const EngineOptions& options, std::string* error) {
+  if (options.devices.empty()) {
+    *error = "no device: set FORGIVE_INTERFACE to an interface that is up";
+    return nullptr;
+  }
+  std::shared_ptr<FaultLog> log;
+  if (!options.fault.empty() && !options.fault_log.empty()) {
+    log = FaultLog::Open(options.fault_log, error);
+    if (log == nullptr) return nullptr;
+  }
+  std::vector<std::unique_ptr<Driver>> drivers;
+  for (uint32_t i = 0; i < options.devices.size(); ++i) {
+    drivers.push_back(MakeDriver(options, i, log, error));
+    if (drivers.back() == nullptr) return nullptr;
+  }
+  auto impl = std::make_unique<Impl>(options, std::move(drivers));
+  for (uint32_t i = 0; i < impl->loop.device_count(); ++i) {
+    impl->addresses.push_back(impl->loop.driver(i).local_address());
+    impl->max_datagram_bytes.push_back(impl->loop.driver(i).max_datagram_bytes());
+  }
+  if (!impl->loop.Start(error)) return nullptr;
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Engine::~Engine() = default;
+
+Address Engine::local_address(uint32_t device) const { return impl_->addresses[device]; }
+uint32_t Engine::max_datagram_bytes(uint32_t device) const { return impl_->max_datagram_bytes[device]; }
+
+std::string Engine::driver_description(uint32_t device) const {
+  std::string text;
+  impl_->loop.Call([&](TimePoint) { text = impl_->loop.driver(device).description(); });
+  return text;
+}
+
+std::shared_ptr<ListenerSlot> Engine::Listen(uint32_t device, ListenTicket* ticket) {
+  std::shared_ptr<ListenerSlot> listener;
+  impl_->loop.Call([&](TimePoint) { listener = impl_->loop.ListenHere(device, ticket); });
+  return listener;
+}
+
+std::shared_ptr<ConnectionSlot> Engine::Accept(const std::shared_ptr<ListenerSlot>& listener) {
+  const std::lock_guard<std::mutex> lock(listener->mutex);
+  if (listener->accepted.empty()) return nullptr;
+  std::shared_ptr<ConnectionSlot> connection = std::move(listener->accepted.front());
+  listener->accepted.pop_front();
+  return connection;
+}
+
+void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
+  impl_->loop.Call([&](TimePoint now) { impl_->loop.CloseListenerHere(now, listener); });
+}
+
+std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
+                                                uint32_t traffic_class) {
+  std::shared_ptr<ConnectionSlot> connection;
+  impl_->loop.Call([&](TimePoint now) {
+    connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class);
+  });
+  return connection;
+}
+
+void Engine::Close(const std::shared_ptr<ConnectionSlot>& connection) {
+  impl_->loop.Call([&](TimePoint now) { impl_->loop.CloseHere(now, connection); });
+}
+
+bool Engine::Impl::Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* request, Command* command) {
+  const uint32_t state = slot->state.load(std::memory_order_acquire);
+  if (state == ConnectionSlot::kConnecting) return false;
+  if (state != ConnectionSlot::kReady) {
+    const bool failed = state == ConnectionSlot::kFailed;
+    request->reason = failed ? static_cast<FailReason>(slot->reason.load(std::memory_order_relaxed))
+                             : FailReason::kClosedHere;
+    request->size = 0;
+    request->state.store(RequestSlot::kFailed, std::memory_order_release);
+    return true;
+  }
+  auto* connection = static_cast<EngineConnection*>(slot);
+  if (connection->outstanding.fetch_add(1, std::memory_order_acquire) >= loop.config().max_messages) {
+    connection->outstanding.fetch_sub(1, std::memory_order_relaxed);
+    return false;
+  }
+  request->reason = FailReason::kNone;
+  request->size = 0;
+  request->state.store(RequestSlot::kPosted, std::memory_order_relaxed);
+  command->kind = kind;
+  command->connection = connection;
+  command->request = request;
+  if (loop.Submit(*command)) return true;
+  request->state.store(RequestSlot::kIdle, std::memory_order_relaxed);
+  connection->outstanding.fetch_sub(1, std::memory_order_relaxed);
+  return false;
+}
+
+bool Engine::PostSend(ConnectionSlot* connection, RequestSlot* request, const SendRequest& send) {
+  Command command;
+  command.send = send;
+  return impl_->Post(Command::Kind::kSend, connection, request, &command);
+}
+
+bool Engine::PostReceive(ConnectionSlot* connection, RequestSlot* request, const ReceiveRequest& receive) {
+  Command command;
+  command.receive = receive;
+  return impl_->Post(Command::Kind::kReceive, connection, request, &command);
+}
+
+StepResult Engine::BeginStep(const StepPlan& plan, StepAccount* opened) {
+  StepResult result = StepResult::kOk;
+  impl_->loop.Call([&](TimePoint) {
+    result = impl_->loop.steps().Begin(plan);
+    const StepAccount* account = impl_->loop.steps().Find(plan.step);
+    if (result == StepResult::kOk && opened != nullptr && account != nullptr) *opened = *account;
+  });
+  return result;
+}
+
+StepResult Engine::EndStep(uint64_t step, StepAccount* closed) {
+  StepResult result = StepResult::kOk;
+  impl_->loop.Call([&](TimePoint) {
+    result = impl_->loop.steps().End(step);
+    const StepAccount* account = impl_->loop.steps().Find(step);
+    if (result == StepResult::kOk && closed != nullptr && account != nullptr) *closed = *account;
+  });
+  return result;
+}
+
+bool Engine::FindStep(uint64_t step, StepAccount* out) {
+  bool found = false;
+  impl_->loop.Call([&](TimePoint) {
+    const StepAccount* account = impl_->loop.steps().Find(step);
+    found = account != nullptr;
+    if (found) *out = *account;
+  });
+  return found;
+}
+
+EngineSnapshot Engine::Snapshot() const { return impl_->loop.Snapshot(); }
+
+std::vector<ConnectionSample> Engine::SampleConnections() {
+  std::vector<ConnectionSample> samples;
+  impl_->loop.Call([&](TimePoint now) { samples = impl_->loop.SampleHere(now); });
+  return samples;
+}
+
+void Engine::DrainLedger(std::vector<Event>* out) { impl_->loop.DrainLedger(out); }
+
+}  // namespace forgive

@@ -1,0 +1,321 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread: one turn, and when to sleep.
+#include "dataplane/poll_loop.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <sys/eventfd.h>
+#include <sys/prctl.h>
+#include <sys/random.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <bit>
+#include <cerrno>
+#include <chrono>
+
+#include "dataplane/clock.h"
+#include "dataplane/thread_signals.h"
+#include "transport/check.h"
+
+namespace forgive {
+namespace {
+
+constexpr size_t kCommandsPerTurn = 256;
+constexpr uint32_t kLedgerLines = 1 << 16;
+constexpr Nanoseconds kPublishInterval = Microseconds(500);
+
+// How long an idle engine spins (yielding every turn) before it sleeps. A wake-up from the kernel costs tens of
+// microseconds where a CPU is free, so spin about as long; where another thread took the CPU at a yield, spinning
+// only takes it back from whoever has work.
+constexpr Nanoseconds kSpinTime = Microseconds(100);
+constexpr Nanoseconds kSpinTimeContended = Microseconds(4);
+// An idle turn that took longer than this gave the CPU to somebody else.
+constexpr Nanoseconds kYielded = Microseconds(25);
+// For how many sleeps after such a turn the CPU counts as contended.
+constexpr uint32_t kContendedSleeps = 64;
+// A deadline nearer than this is waited for by spinning: sleeping and waking would take longer.
+constexpr Nanoseconds kNear = Microseconds(20);
+// Where something must be polled: a device without file descriptors, a full ledger, packets that a driver refused.
+constexpr Nanoseconds kPollInterval = Microseconds(200);
+// A control call waits for a turn of the engine. Only a bug can make that take so long.
+constexpr auto kControlTimeout = std::chrono::seconds(120);
+
+std::array<uint8_t, 32> SystemEntropy() {
+  std::array<uint8_t, 32> entropy;
+  size_t filled = 0;
+  while (filled < entropy.size()) {
+    const ssize_t got = getrandom(entropy.data() + filled, entropy.size() - filled, 0);
+    FORGIVE_CHECK(got > 0 || errno == EINTR);
+    if (got > 0) filled += static_cast<size_t>(got);
+  }
+  return entropy;
+}
+
+int AllowedCpus() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+// Counter structures are nothing but 64-bit integers, so sums need no list of their fields.
+template <typename T>
+void AddCounters(const T& from, T* to) {
+  using Words = std::array<uint64_t, sizeof(T) / sizeof(uint64_t)>;
+  Words sum = std::bit_cast<Words>(*to);
+  const Words more = std::bit_cast<Words>(from);
+  for (size_t i = 0; i < sum.size(); ++i) sum[i] += more[i];
+  *to = std::bit_cast<T>(sum);
+}
+
+}  // namespace
+
+PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers)
+    : options_(options),
+      steps_(options.transport.max_steps, options.transport.forgiveness_probability, options.seed),
+      commands_(options.command_ring),
+      ledger_(kLedgerLines) {
+  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
+  FORGIVE_CHECK(wake_fd_ >= 0);
+  poll_fds_.push_back({wake_fd_, POLLIN, 0});
+  const std::array<uint8_t, 32> identity_entropy = SystemEntropy();
+  Identity identity;
+  std::copy_n(identity_entropy.begin(), identity.size(), identity.begin());
+  for (std::unique_ptr<Driver>& driver : drivers) {
+    auto device = std::make_unique<Device>();
+    device->driver = std::move(driver);
+    device->endpoint = std::make_unique<Endpoint>(options_.transport, &steps_, SystemEntropy(), identity);
+    device->first_poll_fd = poll_fds_.size();
+    for (int fd : device->driver->poll_fds()) poll_fds_.push_back({fd, POLLIN, 0});
+    device->has_poll_fds = poll_fds_.size() > device->first_poll_fd;
+    every_device_has_fds_ = every_device_has_fds_ && device->has_poll_fds;
+    devices_.push_back(std::move(device));
+  }
+}
+
+PollLoop::~PollLoop() {
+  if (thread_.joinable()) {
+    Call([this](TimePoint now) {
+      CloseEverything(now);
+      stop_ = true;
+    });
+    thread_.join();
+  }
+  close(wake_fd_);
+}
+
+bool PollLoop::Start(std::string* error) {
+  if (options_.cpu >= 0) {
+    cpu_set_t allowed;
+    const bool known = sched_getaffinity(0, sizeof(allowed), &allowed) == 0;
+    if (options_.cpu >= CPU_SETSIZE || !known || !CPU_ISSET(static_cast<size_t>(options_.cpu), &allowed)) {
+      *error = "CPU " + std::to_string(options_.cpu) + " for the poll thread is not one this process may use";
+      return false;
+    }
+  }
+  const BlockedSignals blocked;
+  thread_ = std::thread([this] { Run(); });
+  return true;
+}
+
+bool PollLoop::Submit(const Command& command) {
+  if (!commands_.Push(command)) return false;
+  // The poster's half of the handshake in Sleep: publish (seq_cst, in Push), then look whether the engine sleeps.
+  if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
+    const uint64_t one = 1;
+    FORGIVE_CHECK(write(wake_fd_, &one, sizeof(one)) == sizeof(one));
+  }
+  return true;
+}
+
+void PollLoop::Call(const std::function<void(TimePoint now)>& work) {
+  bool done = false;
+  const std::function<void(TimePoint now)> wrapped = [&](TimePoint now) {
+    work(now);
+    const std::lock_guard<std::mutex> lock(control_mutex_);
+    done = true;
+    control_done_.notify_all();  // under the lock: the caller may free `done` as soon as it can see it
+  };
+  Command command;
+  command.kind = Command::Kind::kControl;
+  command.control = &wrapped;
+  const auto deadline = std::chrono::steady_clock::now() + kControlTimeout;
+  while (!Submit(command)) {
+    FORGIVE_CHECK(std::chrono::steady_clock::now() < deadline);
+    sched_yield();
+  }
+  std::unique_lock<std::mutex> lock(control_mutex_);
+  const bool in_time = control_done_.wait_until(lock, deadline, [&] { return done; });
+  FORGIVE_CHECK(in_time);
+}
+
+void PollLoop::DrainLedger(std::vector<Event>* out) {
+  Event line;
+  while (ledger_.Pop(&line)) out->push_back(line);
+}
+
+// ---- The thread ----
+
+void PollLoop::Run() {
+  pthread_setname_np(pthread_self(), "forgive-engine");
+  prctl(PR_SET_TIMERSLACK, 1, 0, 0, 0);  // timers of ppoll: 1 ns instead of 50 us late
+  if (options_.cpu >= 0) {
+    cpu_set_t one;
+    CPU_ZERO(&one);
+    CPU_SET(static_cast<size_t>(options_.cpu), &one);
+    pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
+  }
+  if (AllowedCpus() == 1) contended_ = UINT32_MAX;
+  while (!stop_) {
+    const bool worked = Turn();
+    if (worked) {
+      idle_ = false;
+      publish_due_ = true;
+    } else if (!stop_) {
+      IdleTurn(last_turn_);
+    }
+  }
+}
+
+bool PollLoop::Turn() {
+  const TimePoint now = MonotonicNow();
+  last_turn_ = now;
+  ++turns_;
+  size_t work = DrainCommands(now);
+  for (uint32_t i = 0; i < devices_.size(); ++i) {
+    Device& device = *devices_[i];
+    // While the ledger is full nothing is taken, and so no timer may call a peer silent or a packet lost.
+    if (FlushLedger()) {
+      work += ReceiveFrom(device, now);
+      if (device.endpoint->next_deadline() <= now) device.endpoint->OnDeadline(now);
+    }
+    work += TransmitFrom(device, now);
+    work += DrainEvents(now, i);
+  }
+  if (publish_due_ && now >= next_publish_) PublishSnapshot(now);
+  return work != 0;
+}
+
+size_t PollLoop::DrainCommands(TimePoint now) {
+  size_t count = 0;
+  Command command;
+  while (count < kCommandsPerTurn && commands_.Pop(&command)) {
+    ++count;
+    if (command.kind == Command::Kind::kControl) {
+      (*command.control)(now);
+    } else {
+      Post(now, command);
+    }
+  }
+  return count;
+}
+
+size_t PollLoop::ReceiveFrom(Device& device, TimePoint now) {
+  size_t total = 0;
+  for (int burst = 0; burst < kBurstsPerTurn; ++burst) {
+    const size_t count = device.driver->ReceiveBurst(datagrams_);
+    for (size_t i = 0; i < count; ++i) device.endpoint->OnDatagram(now, datagrams_[i]);
+    total += count;
+    if (count == 0 || device.driver->receive_drained()) break;
+  }
+  return total;
+}
+
+size_t PollLoop::TransmitFrom(Device& device, TimePoint now) {
+  size_t total = 0;
+  for (int burst = 0; burst < kBurstsPerTurn; ++burst) {
+    if (device.next == device.end) {
+      device.next = device.end = 0;
+      while (device.end < kBurst && device.endpoint->NextTransmit(now, &device.transmits[device.end])) ++device.end;
+      if (device.end == 0) break;
+    }
+    const size_t sent =
+        device.driver->SendBurst(std::span(device.transmits).subspan(device.next, device.end - device.next));
+    device.next += sent;
+    total += sent;
+    if (device.next != device.end) break;  // try again next turn
+  }
+  return total;
+}
+
+// ---- Idling ----
+
+void PollLoop::IdleTurn(TimePoint now) {
+  if (!idle_) {
+    idle_ = true;
+    idle_since_ = now;
+  }
+  if (!options_.busy_poll) {
+    const Nanoseconds spin = contended_ > 0 ? kSpinTimeContended : kSpinTime;
+    const TimePoint deadline = NextDeadline(now);
+    if (now - idle_since_ >= spin && deadline > now + (contended_ > 0 ? Nanoseconds{0} : kNear)) {
+      Sleep(deadline);
+      if (contended_ > 0 && contended_ != UINT32_MAX) --contended_;
+      return;
+    }
+  }
+  sched_yield();
+  if (contended_ != UINT32_MAX && MonotonicNow() - now > kYielded) contended_ = kContendedSleeps;
+}
+
+TimePoint PollLoop::NextDeadline(TimePoint now) const {
+  const TimePoint poll = now + kPollInterval;
+  if (!ledger_waiting_.empty()) return poll;
+  TimePoint deadline = every_device_has_fds_ ? kNever : poll;
+  for (const std::unique_ptr<Device>& device : devices_) {
+    deadline = Earlier(deadline, device->driver->next_deadline());
+    // With packets that the driver refused, the endpoint always has work and nowhere to put it.
+    const TimePoint endpoint = device->endpoint->next_deadline();
+    deadline = Earlier(deadline, device->next != device->end ? std::max(endpoint, poll) : endpoint);
+  }
+  return publish_due_ ? Earlier(deadline, next_publish_) : deadline;
+}
+
+// Sleeps until a datagram, a command or the deadline.
+//
+// No wake-up is lost: the engine stores sleeping_ = true and then looks at the ring; a poster fills its cell and then
+// looks at sleeping_. All four are sequentially consistent, so in their single order one of the two sees the other:
+// either the engine sees the command and does not sleep, or the poster sees the sleeper and writes the eventfd. A
+// poster that was overtaken (its cell claimed, not yet filled) looks at sleeping_ after filling it, too.
+void PollLoop::Sleep(TimePoint deadline) {
+  sleeping_.store(true, std::memory_order_seq_cst);
+  if (!commands_.Empty()) {
+    sleeping_.store(false, std::memory_order_relaxed);
+    return;
+  }
+  const bool take_datagrams = ledger_waiting_.empty();
+  for (const std::unique_ptr<Device>& device : devices_) {
+    if (!device->has_poll_fds) continue;
+    const size_t count = device->driver->poll_fds().size();
+    for (size_t i = 0; i < count; ++i) {
+      const bool writable = i == 0 && device->next != device->end;
+      poll_fds_[device->first_poll_fd + i].events =
+          static_cast<short>((take_datagrams ? POLLIN : 0) | (writable ? POLLOUT : 0));
+    }
+  }
+  timespec timeout{};
+  if (deadline != kNever) {
+    const int64_t ns = std::max<int64_t>((deadline - MonotonicNow()).value, 0);
+    timeout = {ns / 1000000000, ns % 1000000000};
+  }
+  ppoll(poll_fds_.data(), poll_fds_.size(), deadline == kNever ? nullptr : &timeout, nullptr);
+  sleeping_.store(false, std::memory_order_seq_cst);
+  // A poster that took the sleeper's flag may write after this look: then one later sleep ends early.
+  uint64_t count;
+  if ((poll_fds_[0].revents & POLLIN) != 0) {
+    FORGIVE_CHECK(read(wake_fd_, &count, sizeof(count)) == sizeof(count) || errno == EAGAIN);
+  }
+}
+
+void PollLoop::PublishSnapshot(TimePoint now) {
+  EngineSnapshot snapshot;
+  for (const std::unique_ptr<Device>& device : devices_) {
+    AddCounters(device->endpoint->counters(), &snapshot.counters);
+    AddCounters(device->driver->counters(), &snapshot.driver);
+  }
+  snapshot.turns = turns_;
+  snapshot_.Store(snapshot);
+  publish_due_ = false;
+  next_publish_ = now + kPublishInterval;
+}
+
+}  // namespace forgive

@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread: turns the crank of every device's endpoint and owns the rank's step table.
+#ifndef FORGIVE_DATAPLANE_POLL_LOOP_H_
+#define FORGIVE_DATAPLANE_POLL_LOOP_H_
+
+#include <poll.h>
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <unordered_map>
+#include <vector>
+
+#include "dataplane/engine.h"
+#include "dataplane/ring.h"
+
+namespace forgive {
+
+// A connection as the engine holds it: what the plugin sees, and the slots that wait on it. The part below
+// `outstanding` belongs to the engine's thread.
+struct EngineConnection : ConnectionSlot {
+  // Posted and neither completed nor failed; posters add, the engine takes off. Bounds `posted`.
+  std::atomic<uint32_t> outstanding{0};
+
+  struct Posted {
+    RequestSlot* request = nullptr;
+    const uint8_t* send_buffer = nullptr;  // of a send
+    uint64_t send_length = 0;
+  };
+  std::vector<Posted> posted;  // in the order of posts; capacity Config::max_messages
+};
+
+struct ListenerSlot {
+  uint32_t device = 0;
+  uint64_t number = 0;  // the cookie of its events
+  uint64_t listen_id = 0;
+  std::mutex mutex;  // Accept runs in the plugin's threads
+  std::deque<std::shared_ptr<ConnectionSlot>> accepted;
+  bool closed = false;
+};
+
+// One unit of work for the engine's thread.
+struct Command {
+  enum class Kind : uint8_t { kSend, kReceive, kControl };
+  Kind kind = Kind::kControl;
+  EngineConnection* connection = nullptr;
+  RequestSlot* request = nullptr;
+  const std::function<void(TimePoint now)>* control = nullptr;
+  SendRequest send;
+  ReceiveRequest receive;
+};
+
+// The thread, its devices and its rings. Public functions named ...Here run on the thread (by Call).
+class PollLoop {
+ public:
+  // `drivers` stand in the order of options.devices.
+  PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers);
+  ~PollLoop();  // stops the thread; closes every connection
+
+  // Starts the thread. False: *error says why.
+  bool Start(std::string* error);
+
+  // ---- From any thread ----
+  // False: the ring is full.
+  bool Submit(const Command& command);
+  // Runs `work` on the thread and returns when it has run.
+  void Call(const std::function<void(TimePoint now)>& work);
+  EngineSnapshot Snapshot() const { return snapshot_.Load(); }
+  void DrainLedger(std::vector<Event>* out);
+  Driver& driver(uint32_t device) const { return *devices_[device]->driver; }
+  uint32_t device_count() const { return static_cast<uint32_t>(devices_.size()); }
+  const Config& config() const { return options_.transport; }
+
+  // ---- On the thread ----
+  std::shared_ptr<ListenerSlot> ListenHere(uint32_t device, ListenTicket* ticket);
+  void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
+  std::shared_ptr<ConnectionSlot> ConnectHere(TimePoint now, uint32_t device, const Address& peer,
+                                              const ListenTicket& ticket, uint32_t traffic_class);
+  void CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& connection);
+  StepTable& steps() { return steps_; }
+  std::vector<ConnectionSample> SampleHere(TimePoint now);
+
+ private:
+  static constexpr size_t kBurst = 64;
+  static constexpr int kBurstsPerTurn = 4;
+
+  struct Device {
+    std::unique_ptr<Driver> driver;
+    std::unique_ptr<Endpoint> endpoint;
+    std::unordered_map<uint32_t, std::shared_ptr<EngineConnection>> connections;  // by handle
+    // Packets that the driver did not take yet stand in [next, end).
+    std::array<Transmit, kBurst> transmits;
+    size_t next = 0;
+    size_t end = 0;
+    size_t first_poll_fd = 0;  // in poll_fds_, if it has any
+    bool has_poll_fds = false;
+  };
+
+  // poll_loop.cc
+  void Run();
+  bool Turn();
+  size_t DrainCommands(TimePoint now);
+  size_t ReceiveFrom(Device& device, TimePoint now);
+  size_t TransmitFrom(Device& device, TimePoint now);
+  void IdleTurn(TimePoint now);
+  TimePoint NextDeadline(TimePoint now) const;
+  void Sleep(TimePoint deadline);
+  void PublishSnapshot(TimePoint now);
+
+  // poll_requests.cc: requests in, events out
+  void Post(TimePoint now, const Command& command);
+  size_t DrainEvents(TimePoint now, uint32_t device_index);
+  void OnEvent(TimePoint now, uint32_t device_index, const Event& event);
+  void OnIncoming(TimePoint now, uint32_t device_index, const Event& event);
+  void Complete(Device& device, const Event& event);
+  void FailConnection(EngineConnection* connection, FailReason reason);
+  void FailRequest(RequestSlot* request, FailReason reason);
+  void AddLedgerLine(Device& device, const Event& event);
+  bool FlushLedger();
+  void DropLeftovers(Device& device, ConnectionHandle connection, const EngineConnection::Posted* only);
+  std::shared_ptr<EngineConnection> MakeConnection(uint32_t device_index);
+  void CloseEverything(TimePoint now);
+
+  const EngineOptions options_;
+  StepTable steps_;
+  std::vector<std::unique_ptr<Device>> devices_;
+  std::unordered_map<uint64_t, std::shared_ptr<ListenerSlot>> listeners_;  // by number
+  uint64_t next_listener_ = 1;
+
+  CommandRing<Command> commands_;
+  SpscRing<Event> ledger_;
+  std::deque<Event> ledger_waiting_;  // lines that did not fit; while there are any, no datagram is taken
+  std::array<Datagram, kBurst> datagrams_;
+
+  // Sleeping: see Sleep for the handshake.
+  int wake_fd_ = -1;
+  std::vector<pollfd> poll_fds_;
+  bool every_device_has_fds_ = true;
+  alignas(kCacheLineBytes) std::atomic<bool> sleeping_{false};
+
+  // Control calls wait here; the loop's data path never takes this mutex.
+  std::mutex control_mutex_;
+  std::condition_variable control_done_;
+
+  alignas(kCacheLineBytes) uint64_t turns_ = 0;
+  TimePoint idle_since_{};
+  TimePoint last_turn_{};
+  uint32_t contended_ = 0;
+  bool idle_ = false;
+  TimePoint next_publish_{};
+  bool publish_due_ = true;
+  Published<EngineSnapshot> snapshot_;
+  bool stop_ = false;  // set on the thread by a control call
+  std::thread thread_;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_POLL_LOOP_H_

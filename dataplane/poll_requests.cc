@@ -1,0 +1,276 @@
+// SPDX-License-Identifier: Apache-2.0
+// The engine's thread: requests into endpoints, events out to slots, listeners and the ledger.
+#include <algorithm>
+
+#include "dataplane/clock.h"
+#include "dataplane/poll_loop.h"
+#include "dataplane/socket_address.h"
+#include "transport/check.h"
+
+namespace forgive {
+namespace {
+
+// Publishes a request's end. After the store the slot belongs to its poster again.
+void Publish(RequestSlot* request, RequestSlot::State state, FailReason reason, uint64_t size) {
+  request->size = size;
+  request->reason = reason;
+  request->state.store(state, std::memory_order_release);
+}
+
+}  // namespace
+
+// ---- Requests ----
+
+void PollLoop::Post(TimePoint now, const Command& command) {
+  EngineConnection* connection = command.connection;
+  const uint32_t state = connection->state.load(std::memory_order_relaxed);
+  // It failed, or was closed, after the poster had looked.
+  if (state == ConnectionSlot::kClosed) return;
+  if (state == ConnectionSlot::kFailed) {
+    const auto reason = static_cast<FailReason>(connection->reason.load(std::memory_order_relaxed));
+    FailRequest(command.request, reason);
+    connection->outstanding.fetch_sub(1, std::memory_order_relaxed);
+    return;
+  }
+  Device& device = *devices_[connection->device];
+  const auto cookie = reinterpret_cast<uint64_t>(command.request);
+  PostResult result;
+  EngineConnection::Posted posted{command.request, nullptr, 0};
+  if (command.kind == Command::Kind::kSend) {
+    SendRequest send = command.send;
+    send.cookie = cookie;
+    posted.send_buffer = send.buffer;
+    posted.send_length = send.length;
+    result = device.endpoint->Post(now, connection->handle, send);
+  } else {
+    ReceiveRequest receive = command.receive;
+    receive.cookie = cookie;
+    result = device.endpoint->Post(now, connection->handle, receive);
+  }
+  // `outstanding` keeps posts within Config::max_messages, so the endpoint has room for what got here.
+  FORGIVE_CHECK(result != PostResult::kTryAgain && result != PostResult::kOverLimit);
+  FORGIVE_CHECK(result != PostResult::kUnknownConnection);
+  FORGIVE_CHECK(connection->posted.size() < connection->posted.capacity());
+  connection->posted.push_back(posted);
+  // kFailed: the connection's own event is on its way and will fail this request with the others.
+}
+
+// ---- Events ----
+
+size_t PollLoop::DrainEvents(TimePoint now, uint32_t device_index) {
+  Endpoint& endpoint = *devices_[device_index]->endpoint;
+  size_t count = 0;
+  Event event;
+  while (endpoint.NextEvent(&event)) {
+    OnEvent(now, device_index, event);
+    ++count;
+  }
+  return count;
+}
+
+void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event) {
+  Device& device = *devices_[device_index];
+  switch (event.kind) {
+    case Event::Kind::kSent:
+    case Event::Kind::kReceived:
+      Complete(device, event);
+      return;
+    case Event::Kind::kForgiven:
+      AddLedgerLine(device, event);
+      return;
+    case Event::Kind::kIncoming:
+      OnIncoming(now, device_index, event);
+      return;
+    case Event::Kind::kConnected:
+    case Event::Kind::kFailed:
+      break;
+  }
+  const auto found = device.connections.find(event.connection.value);
+  if (found == device.connections.end()) return;  // closed meanwhile
+  EngineConnection* connection = found->second.get();
+  if (event.kind == Event::Kind::kFailed) {
+    FailConnection(connection, event.reason);
+    return;
+  }
+  connection->connection_id = event.connection_id;
+  connection->state.store(ConnectionSlot::kReady, std::memory_order_release);
+}
+
+void PollLoop::OnIncoming(TimePoint now, uint32_t device_index, const Event& event) {
+  Device& device = *devices_[device_index];
+  const auto found = listeners_.find(event.cookie);
+  if (found == listeners_.end()) {
+    device.endpoint->Post(now, CloseRequest{event.connection});
+    return;
+  }
+  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
+  connection->handle = event.connection;
+  connection->connection_id = event.connection_id;
+  connection->peer_traffic_class = static_cast<uint32_t>(event.size);
+  connection->state.store(ConnectionSlot::kReady, std::memory_order_release);
+  device.connections[event.connection.value] = connection;
+  const std::lock_guard<std::mutex> lock(found->second->mutex);
+  found->second->accepted.push_back(connection);
+}
+
+void PollLoop::Complete(Device& device, const Event& event) {
+  const auto found = device.connections.find(event.connection.value);
+  if (found == device.connections.end()) return;  // closed meanwhile: its slots are no longer ours
+  EngineConnection* connection = found->second.get();
+  auto* request = reinterpret_cast<RequestSlot*>(event.cookie);
+  const auto posted = std::find_if(connection->posted.begin(), connection->posted.end(),
+                                   [&](const EngineConnection::Posted& p) { return p.request == request; });
+  FORGIVE_CHECK(posted != connection->posted.end());
+  const bool sent = event.kind == Event::Kind::kSent;
+  // A copy that the driver has not taken yet must not read a buffer that is the user's again.
+  if (sent) DropLeftovers(device, event.connection, &*posted);
+  const uint64_t size = sent ? posted->send_length : event.size;
+  connection->posted.erase(posted);
+  // First the room, then the news: whoever sees the request done may post the next one.
+  connection->outstanding.fetch_sub(1, std::memory_order_release);
+  Publish(request, RequestSlot::kDone, FailReason::kNone, size);
+}
+
+void PollLoop::FailRequest(RequestSlot* request, FailReason reason) {
+  Publish(request, RequestSlot::kFailed, reason, 0);
+}
+
+void PollLoop::FailConnection(EngineConnection* connection, FailReason reason) {
+  DropLeftovers(*devices_[connection->device], connection->handle, nullptr);
+  connection->reason.store(static_cast<uint32_t>(reason), std::memory_order_relaxed);
+  connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
+  for (const EngineConnection::Posted& posted : connection->posted) {
+    connection->outstanding.fetch_sub(1, std::memory_order_release);
+    FailRequest(posted.request, reason);
+  }
+  connection->posted.clear();
+}
+
+// Data packets of the connection that wait for the driver are dropped: all of them, or those of one request.
+void PollLoop::DropLeftovers(Device& device, ConnectionHandle connection, const EngineConnection::Posted* only) {
+  if (device.next == device.end) return;
+  const auto begin = device.transmits.begin() + static_cast<ptrdiff_t>(device.next);
+  const auto end = device.transmits.begin() + static_cast<ptrdiff_t>(device.end);
+  const auto kept = std::remove_if(begin, end, [&](const Transmit& packet) {
+    if (packet.connection != connection || packet.packet_class != PacketClass::kData) return false;
+    if (only == nullptr) return true;
+    return packet.payload >= only->send_buffer && packet.payload < only->send_buffer + only->send_length;
+  });
+  device.end = static_cast<size_t>(kept - device.transmits.begin());
+}
+
+// ---- The ledger ----
+
+void PollLoop::AddLedgerLine(Device& device, const Event& event) {
+  Event line = event;
+  const auto found = device.connections.find(event.connection.value);
+  line.cookie = found == device.connections.end() ? 0 : reinterpret_cast<uint64_t>(found->second->user);
+  if (!FlushLedger() || !ledger_.Push(line)) ledger_waiting_.push_back(line);
+}
+
+// True: every line is in the ring.
+bool PollLoop::FlushLedger() {
+  while (!ledger_waiting_.empty()) {
+    if (!ledger_.Push(ledger_waiting_.front())) return false;
+    ledger_waiting_.pop_front();
+  }
+  return true;
+}
+
+// ---- Control ----
+
+std::shared_ptr<EngineConnection> PollLoop::MakeConnection(uint32_t device_index) {
+  auto connection = std::make_shared<EngineConnection>();
+  connection->device = device_index;
+  connection->posted.reserve(options_.transport.max_messages);
+  return connection;
+}
+
+std::shared_ptr<ListenerSlot> PollLoop::ListenHere(uint32_t device, ListenTicket* ticket) {
+  auto listener = std::make_shared<ListenerSlot>();
+  listener->device = device;
+  listener->number = next_listener_++;
+  ListenRequest request;
+  request.cookie = listener->number;
+  if (devices_[device]->endpoint->Post(request, ticket) != PostResult::kAccepted) return nullptr;
+  listener->listen_id = ticket->listen_id;
+  listeners_[listener->number] = listener;
+  return listener;
+}
+
+void PollLoop::CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener) {
+  if (listeners_.erase(listener->number) == 0) return;
+  devices_[listener->device]->endpoint->CloseListener(listener->listen_id);
+  std::deque<std::shared_ptr<ConnectionSlot>> never_accepted;
+  {
+    const std::lock_guard<std::mutex> lock(listener->mutex);
+    listener->closed = true;
+    never_accepted.swap(listener->accepted);
+  }
+  for (const std::shared_ptr<ConnectionSlot>& connection : never_accepted) CloseHere(now, connection);
+}
+
+std::shared_ptr<ConnectionSlot> PollLoop::ConnectHere(TimePoint now, uint32_t device_index, const Address& peer,
+                                                      const ListenTicket& ticket, uint32_t traffic_class) {
+  Device& device = *devices_[device_index];
+  ConnectRequest request;
+  request.peer = peer;
+  // A link-local address of the peer carries the peer's own interface number.
+  SetAddressScope(AddressScope(device.driver->local_address()), &request.peer);
+  request.ticket = ticket;
+  request.traffic_class = traffic_class;
+  const uint32_t most = device.driver->max_datagram_bytes();
+  request.max_payload_bytes = most > kDataHeaderBytes ? most - static_cast<uint32_t>(kDataHeaderBytes) : 0;
+  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
+  if (device.endpoint->Post(now, request, &connection->handle) != PostResult::kAccepted) {
+    connection->reason.store(static_cast<uint32_t>(FailReason::kRefused), std::memory_order_relaxed);
+    connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
+    return connection;
+  }
+  device.connections[connection->handle.value] = connection;
+  return connection;
+}
+
+void PollLoop::CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& slot) {
+  Device& device = *devices_[slot->device];
+  const auto found = device.connections.find(slot->handle.value);
+  if (found == device.connections.end() || found->second != slot) {
+    slot->state.store(ConnectionSlot::kClosed, std::memory_order_release);
+    return;
+  }
+  // What has happened until now is told: completions to their slots, lines to the ledger.
+  DrainEvents(now, slot->device);
+  DropLeftovers(device, slot->handle, nullptr);
+  device.endpoint->Post(now, CloseRequest{slot->handle});
+  found->second->posted.clear();
+  slot->state.store(ConnectionSlot::kClosed, std::memory_order_release);
+  device.connections.erase(found);
+}
+
+void PollLoop::CloseEverything(TimePoint now) {
+  for (uint32_t i = 0; i < devices_.size(); ++i) {
+    Device& device = *devices_[i];
+    DrainEvents(now, i);
+    while (!device.connections.empty()) {
+      const std::shared_ptr<EngineConnection> connection = device.connections.begin()->second;
+      FailConnection(connection.get(), FailReason::kClosedHere);
+      CloseHere(now, connection);
+    }
+    TransmitFrom(device, now);  // the peers learn of it
+  }
+  listeners_.clear();
+}
+
+std::vector<ConnectionSample> PollLoop::SampleHere(TimePoint now) {
+  std::vector<ConnectionSample> samples;
+  for (uint32_t i = 0; i < devices_.size(); ++i) {
+    for (const auto& [handle, connection] : devices_[i]->connections) {
+      ConnectionSample sample;
+      sample.device = i;
+      if (devices_[i]->endpoint->Facts(now, connection->handle, &sample.facts)) samples.push_back(sample);
+    }
+  }
+  return samples;
+}
+
+}  // namespace forgive

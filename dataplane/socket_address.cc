@@ -1,0 +1,179 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the transport's opaque Address and the kernel's socket addresses.
+#include "dataplane/socket_address.h"
+
+#include <arpa/inet.h>
+#include <ifaddrs.h>
+#include <net/if.h>
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <cstring>
+
+namespace forgive {
+namespace {
+
+static_assert(sizeof(sockaddr_in6) == sizeof(Address::bytes));
+
+sockaddr_in6 AsIpv6(const Address& address) {
+  sockaddr_in6 out;
+  std::memcpy(&out, address.bytes.data(), sizeof(out));
+  return out;
+}
+
+bool ParseNumber(std::string_view text, uint32_t most, uint32_t* out) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return error == std::errc() && end == text.data() + text.size() && *out <= most;
+}
+
+bool SameHost(const Address& address, const sockaddr* other) {
+  if (other == nullptr || other->sa_family != AddressFamily(address)) return false;
+  Address theirs = ToAddress(other);
+  SetAddressPort(AddressPort(address), &theirs);
+  return theirs == address;
+}
+
+uint32_t InterfaceMtu(const char* name) {
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  if (fd < 0) return 0;
+  ifreq request{};
+  std::strncpy(request.ifr_name, name, IFNAMSIZ - 1);
+  const int failed = ioctl(fd, SIOCGIFMTU, &request);
+  close(fd);
+  return failed != 0 ? 0 : static_cast<uint32_t>(request.ifr_mtu);
+}
+
+}  // namespace
+
+Address ToAddress(const sockaddr* socket_address) {
+  Address out;
+  if (socket_address->sa_family == AF_INET) {
+    sockaddr_in ipv4;
+    std::memcpy(&ipv4, socket_address, sizeof(ipv4));
+    std::memset(ipv4.sin_zero, 0, sizeof(ipv4.sin_zero));
+    std::memcpy(out.bytes.data(), &ipv4, sizeof(ipv4));
+  } else if (socket_address->sa_family == AF_INET6) {
+    sockaddr_in6 ipv6;
+    std::memcpy(&ipv6, socket_address, sizeof(ipv6));
+    ipv6.sin6_flowinfo = 0;
+    if (!IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr)) ipv6.sin6_scope_id = 0;
+    std::memcpy(out.bytes.data(), &ipv6, sizeof(ipv6));
+  }
+  return out;
+}
+
+socklen_t ToSocketAddress(const Address& address, sockaddr_storage* out) {
+  std::memcpy(out, address.bytes.data(), address.bytes.size());
+  switch (AddressFamily(address)) {
+    case AF_INET:
+      return sizeof(sockaddr_in);
+    case AF_INET6:
+      return sizeof(sockaddr_in6);
+    default:
+      return 0;
+  }
+}
+
+int AddressFamily(const Address& address) {
+  sa_family_t family;
+  std::memcpy(&family, address.bytes.data(), sizeof(family));
+  return family;
+}
+
+// The port stands at the same place in both families.
+static_assert(offsetof(sockaddr_in, sin_port) == offsetof(sockaddr_in6, sin6_port));
+
+uint16_t AddressPort(const Address& address) {
+  uint16_t port;
+  std::memcpy(&port, address.bytes.data() + offsetof(sockaddr_in, sin_port), sizeof(port));
+  return ntohs(port);
+}
+
+void SetAddressPort(uint16_t port, Address* address) {
+  const uint16_t network = htons(port);
+  std::memcpy(address->bytes.data() + offsetof(sockaddr_in, sin_port), &network, sizeof(network));
+}
+
+uint32_t AddressScope(const Address& address) {
+  return AddressFamily(address) == AF_INET6 ? AsIpv6(address).sin6_scope_id : 0;
+}
+
+void SetAddressScope(uint32_t scope, Address* address) {
+  if (AddressFamily(*address) != AF_INET6) return;
+  sockaddr_in6 ipv6 = AsIpv6(*address);
+  if (!IN6_IS_ADDR_LINKLOCAL(&ipv6.sin6_addr)) return;
+  ipv6.sin6_scope_id = scope;
+  std::memcpy(address->bytes.data(), &ipv6, sizeof(ipv6));
+}
+
+bool ParseAddress(const std::string& text, uint16_t port, Address* out) {
+  sockaddr_in ipv4{};
+  if (inet_pton(AF_INET, text.c_str(), &ipv4.sin_addr) == 1) {
+    ipv4.sin_family = AF_INET;
+    ipv4.sin_port = htons(port);
+    *out = ToAddress(reinterpret_cast<const sockaddr*>(&ipv4));
+    return true;
+  }
+  const size_t percent = text.find('%');
+  sockaddr_in6 ipv6{};
+  if (inet_pton(AF_INET6, text.substr(0, percent).c_str(), &ipv6.sin6_addr) != 1) return false;
+  ipv6.sin6_family = AF_INET6;
+  ipv6.sin6_port = htons(port);
+  if (percent != std::string::npos) {
+    const std::string scope = text.substr(percent + 1);
+    uint32_t index = if_nametoindex(scope.c_str());
+    if (index == 0 && !ParseNumber(scope, UINT32_MAX, &index)) return false;
+    ipv6.sin6_scope_id = index;
+  }
+  *out = ToAddress(reinterpret_cast<const sockaddr*>(&ipv6));
+  return true;
+}
+
+bool ParseAddressAndPort(const std::string& text, Address* out) {
+  const size_t colon = text.rfind(':');
+  if (colon == std::string::npos) return false;
+  std::string host = text.substr(0, colon);
+  if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
+  uint32_t port = 0;
+  if (!ParseNumber(std::string_view(text).substr(colon + 1), UINT16_MAX, &port) || port == 0) return false;
+  return ParseAddress(host, static_cast<uint16_t>(port), out);
+}
+
+std::string AddressText(const Address& address) {
+  char host[INET6_ADDRSTRLEN] = "";
+  const std::string port = std::to_string(AddressPort(address));
+  if (AddressFamily(address) == AF_INET) {
+    sockaddr_in ipv4;
+    std::memcpy(&ipv4, address.bytes.data(), sizeof(ipv4));
+    inet_ntop(AF_INET, &ipv4.sin_addr, host, sizeof(host));
+    return std::string(host) + ":" + port;
+  }
+  if (AddressFamily(address) != AF_INET6) return "(no address)";
+  const sockaddr_in6 ipv6 = AsIpv6(address);
+  inet_ntop(AF_INET6, &ipv6.sin6_addr, host, sizeof(host));
+  const std::string scope = ipv6.sin6_scope_id == 0 ? "" : "%" + std::to_string(ipv6.sin6_scope_id);
+  return "[" + std::string(host) + scope + "]:" + port;
+}
+
+bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes) {
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return false;
+  bool found = false;
+  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+    if (!SameHost(address, entry->ifa_addr)) continue;
+    *name = entry->ifa_name;
+    *mtu_bytes = InterfaceMtu(entry->ifa_name);
+    found = *mtu_bytes != 0;
+  }
+  // All of 127.0.0.0/8 is on lo, which names only its first address.
+  if (!found && AddressFamily(address) == AF_INET && address.bytes[4] == 127) {
+    *name = "lo";
+    *mtu_bytes = InterfaceMtu("lo");
+    found = *mtu_bytes != 0;
+  }
+  freeifaddrs(list);
+  return found;
+}
+
+}  // namespace forgive

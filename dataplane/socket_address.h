@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+// Between the transport's opaque Address and the kernel's socket addresses: IPv4, IPv6, link-local scopes.
+#ifndef FORGIVE_DATAPLANE_SOCKET_ADDRESS_H_
+#define FORGIVE_DATAPLANE_SOCKET_ADDRESS_H_
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+
+#include "transport/endpoint.h"
+
+namespace forgive {
+
+// An Address holds a sockaddr_in or sockaddr_in6 from its first byte, all unused bytes zero: the same place is
+// always the same bytes.
+Address ToAddress(const sockaddr* socket_address);
+// Copies it back; returns its length (0: it holds neither family).
+socklen_t ToSocketAddress(const Address& address, sockaddr_storage* out);
+
+int AddressFamily(const Address& address);  // AF_INET, AF_INET6 or something else
+uint16_t AddressPort(const Address& address);
+void SetAddressPort(uint16_t port, Address* address);
+uint32_t AddressScope(const Address& address);  // interface index of a link-local address, else 0
+void SetAddressScope(uint32_t scope, Address* address);  // only changes IPv6 link-local addresses
+
+// Numeric IPv4 or IPv6, link-local with %scope (a name or an index). False: not an address.
+bool ParseAddress(const std::string& text, uint16_t port, Address* out);
+// "HOST:PORT" or "[HOST]:PORT", numeric. False: not that.
+bool ParseAddressAndPort(const std::string& text, Address* out);
+// "10.0.0.1:4791" or "[fe80::1%3]:4791", for messages.
+std::string AddressText(const Address& address);
+
+// The interface that holds the address: its name, and its MTU in bytes. False: no interface does.
+bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes);
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_SOCKET_ADDRESS_H_

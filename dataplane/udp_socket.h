@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+// Opening the sockets of the udp driver, with what the kernel granted and what it refused.
+#ifndef FORGIVE_DATAPLANE_UDP_SOCKET_H_
+#define FORGIVE_DATAPLANE_UDP_SOCKET_H_
+
+#include <string>
+
+#include "dataplane/udp_driver.h"
+
+namespace forgive {
+
+// A file descriptor that closes itself.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(other.fd_) { other.fd_ = -1; }
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+  ~UniqueFd();
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+
+ private:
+  int fd_ = -1;
+};
+
+struct UdpSockets {
+  UniqueFd udp;
+  UniqueFd raw;  // invalid: no raw path
+  Address local;
+  std::string interface;
+  uint32_t mtu_bytes = 0;
+  uint64_t receive_buffer_bytes = 0;  // as granted
+  bool ipv6 = false;
+  bool segmentation = false;
+  bool coalescing = false;
+  bool raw_denied = false;  // wanted, and the process lacks CAP_NET_RAW
+};
+
+// False: *error says in one line what is wrong and what to do.
+bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::string* error);
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_UDP_SOCKET_H_
