@@ -1,0 +1,270 @@
+// SPDX-License-Identifier: Apache-2.0
+// What the core alone costs a packet: two endpoints back to back in memory, both sides together.
+#include <benchmark/benchmark.h>
+
+#include <array>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <vector>
+
+#include "transport/check.h"
+#include "transport/endpoint.h"
+
+// The conditions of every figure here: 4,096-byte segments, tags on, payload CRC off, one report for 16 packets, a
+// clock that the bench turns by hand (an engine reads its own once a burst). Nothing crosses a socket: a packet's
+// header is copied into the buffer it "arrived" in, whose payload part never changes; without the CRC nobody looks.
+
+namespace forgive {
+namespace {
+
+constexpr uint32_t kSegmentBytes = kMaxPayloadBytes;
+constexpr uint32_t kPacketsPerReport = 16;
+constexpr uint32_t kMessageBytes = 1 << 20;
+// Messages posted on both sides. Their buffers (8 MiB) do not fit the nearest caches, as a training job's do not.
+constexpr size_t kMessages = 8;
+// One packet's time at about 17 Gbit/s: below the rate that congestion control starts with, so nothing is paced.
+constexpr Nanoseconds kPacketTime = Microseconds(2);
+
+Config BenchConfig() {
+  Config config;
+  config.payload_crc = false;
+  config.report_every_packets = kPacketsPerReport;
+  return config;
+}
+
+Address AddressOf(size_t host) {
+  Address address;
+  address.bytes[0] = static_cast<uint8_t>(host + 1);
+  return address;
+}
+
+// Host 0 sends to host 1.
+class Pair {
+ public:
+  Pair(const Config& config, bool with_memory) : arrival_(kDataHeaderBytes + kSegmentBytes, 0x5a) {
+    for (size_t host = 0; host < 2; ++host) {
+      std::array<uint8_t, 32> entropy{};
+      entropy[0] = static_cast<uint8_t>(host + 1);
+      steps_[host] = std::make_unique<StepTable>(config.max_steps, config.forgiveness_probability, host);
+      endpoints_[host] = std::make_unique<Endpoint>(config, steps_[host].get(), entropy, Identity{});
+    }
+    if (with_memory) memory_.resize(kMessages * size_t{kMessageBytes});
+    source_.resize(kMessageBytes);
+    Connect();
+  }
+
+  StepTable& receiver_steps() { return *steps_[1]; }
+  const Counters& sender_counters() const { return endpoints_[0]->counters(); }
+  const Counters& receiver_counters() const { return endpoints_[1]->counters(); }
+
+  // Keeps kMessages posted on both sides from here on.
+  void PostMessages() {
+    for (size_t i = 0; i < kMessages; ++i) {
+      PostReceive(i);
+      PostSend();
+    }
+    MoveReports();
+  }
+
+  // One data packet from the sender's state into the receiver's. False: the sender had none.
+  bool MoveData() {
+    now_ = now_ + kPacketTime;
+    if (!NextData()) return false;
+    Arrive(kDataHeaderBytes + transmit_.payload_length);
+    return true;
+  }
+
+  // The same, but its payload is cut on the way.
+  bool MoveTrimmed() {
+    now_ = now_ + kPacketTime;
+    if (!NextData()) return false;
+    Arrive(kDataHeaderBytes);
+    return true;
+  }
+
+  // Every report that is due, into the sender's state.
+  void MoveReports() {
+    while (endpoints_[1]->NextTransmit(now_, &transmit_))
+      Deliver(0, transmit_.header.data(), transmit_.header_length);
+  }
+
+  // What completed is posted again.
+  void Repost() {
+    Event event;
+    while (endpoints_[1]->NextEvent(&event)) {
+      if (event.kind == Event::Kind::kReceived) PostReceive(event.cookie);
+      FORGIVE_CHECK(event.kind != Event::Kind::kFailed);
+    }
+    while (endpoints_[0]->NextEvent(&event)) {
+      if (event.kind == Event::Kind::kSent) PostSend();
+      FORGIVE_CHECK(event.kind != Event::Kind::kFailed);
+    }
+    if (endpoints_[0]->next_deadline() <= now_) endpoints_[0]->OnDeadline(now_);
+    if (endpoints_[1]->next_deadline() <= now_) endpoints_[1]->OnDeadline(now_);
+  }
+
+  void Post(const SendRequest& request) {
+    FORGIVE_CHECK(endpoints_[0]->Post(now_, sender_, request) == PostResult::kAccepted);
+  }
+  void Post(const ReceiveRequest& request) {
+    FORGIVE_CHECK(endpoints_[1]->Post(now_, receiver_, request) == PostResult::kAccepted);
+  }
+
+ private:
+  void Connect() {
+    ListenTicket ticket;
+    FORGIVE_CHECK(endpoints_[1]->Post(ListenRequest{}, &ticket) == PostResult::kAccepted);
+    ConnectRequest request;
+    request.peer = AddressOf(1);
+    request.ticket = ticket;
+    FORGIVE_CHECK(endpoints_[0]->Post(now_, request, &sender_) == PostResult::kAccepted);
+    FORGIVE_CHECK(endpoints_[0]->NextTransmit(now_, &transmit_));
+    std::vector<uint8_t> connect(transmit_.header.begin(), transmit_.header.begin() + transmit_.header_length);
+    connect.insert(connect.end(), transmit_.payload, transmit_.payload + transmit_.payload_length);
+    Deliver(1, connect.data(), connect.size());
+    Event event;
+    FORGIVE_CHECK(endpoints_[1]->NextEvent(&event) && event.kind == Event::Kind::kIncoming);
+    receiver_ = event.connection;
+    MoveReports();
+    FORGIVE_CHECK(endpoints_[0]->NextEvent(&event) && event.kind == Event::Kind::kConnected);
+  }
+
+  void PostSend() { Post(SendRequest{0, source_.data(), kMessageBytes}); }
+  void PostReceive(uint64_t place) {
+    ReceiveRequest request;
+    request.cookie = place;
+    request.buffer = memory_.empty() ? nullptr : memory_.data() + place * kMessageBytes;
+    request.capacity = kMessageBytes;
+    Post(request);
+  }
+
+  bool NextData() {
+    return endpoints_[0]->NextTransmit(now_, &transmit_) && transmit_.packet_class == PacketClass::kData;
+  }
+  void Arrive(size_t length) {
+    std::memcpy(arrival_.data(), transmit_.header.data(), kDataHeaderBytes);
+    Deliver(1, arrival_.data(), length);
+  }
+  void Deliver(size_t host, const uint8_t* bytes, size_t length) {
+    Datagram datagram;
+    datagram.source = AddressOf(1 - host);
+    datagram.bytes = bytes;
+    datagram.length = length;
+    endpoints_[host]->OnDatagram(now_, datagram);
+  }
+
+  TimePoint now_{1000000000};
+  std::array<std::unique_ptr<StepTable>, 2> steps_;
+  std::array<std::unique_ptr<Endpoint>, 2> endpoints_;
+  ConnectionHandle sender_;
+  ConnectionHandle receiver_;
+  Transmit transmit_;
+  std::vector<uint8_t> arrival_;
+  std::vector<uint8_t> memory_;
+  std::vector<uint8_t> source_;
+};
+
+// What was measured must be what was meant: nothing lost, one report for 16 packets.
+void CheckTransfer(const Pair& pair, benchmark::State* state) {
+  const Counters& sender = pair.sender_counters();
+  const Counters& receiver = pair.receiver_counters();
+  const double packets = static_cast<double>(receiver.packets_received);
+  state->counters["reports_per_packet"] = static_cast<double>(receiver.reports_sent) / packets;
+  if (receiver.packets_received != sender.packets_sent || sender.retransmitted_bytes != 0) {
+    state->SkipWithError("packets were lost or sent again");
+  }
+  if (receiver.duplicate_bytes != 0 || receiver.bad_tag + sender.bad_tag != 0) state->SkipWithError("wrong packets");
+}
+
+void RunData(benchmark::State* state, bool with_memory) {
+  Pair pair(BenchConfig(), with_memory);
+  pair.PostMessages();
+  uint32_t packets = 0;
+  for (auto _ : *state) {
+    if (!pair.MoveData()) {
+      state->SkipWithError("the sender had nothing to send");
+      break;
+    }
+    if (++packets % kPacketsPerReport == 0) {
+      pair.MoveReports();
+      pair.Repost();
+    }
+  }
+  CheckTransfer(pair, state);
+  state->SetBytesProcessed(state->iterations() * int64_t{kSegmentBytes});
+}
+
+// The protocol without the payload: the receive has no memory, as in a simulator.
+void BM_DataPacket(benchmark::State& state) { RunData(&state, false); }
+BENCHMARK(BM_DataPacket);
+
+// With the one copy that a payload needs, from the arrival buffer to the user's.
+void BM_DataPacketWithCopy(benchmark::State& state) { RunData(&state, true); }
+BENCHMARK(BM_DataPacketWithCopy);
+
+// One report that acknowledges 16 packets: built, tagged, verified and obeyed. The packets before it are not timed;
+// two readings of the clock are.
+void BM_Ack(benchmark::State& state) {
+  Pair pair(BenchConfig(), false);
+  pair.PostMessages();
+  for (auto _ : state) {
+    for (uint32_t i = 0; i < kPacketsPerReport; ++i) {
+      if (!pair.MoveData()) state.SkipWithError("the sender had nothing to send");
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    pair.MoveReports();
+    const auto end = std::chrono::steady_clock::now();
+    state.SetIterationTime(std::chrono::duration<double>(end - begin).count());
+    pair.Repost();
+  }
+  CheckTransfer(pair, &state);
+}
+BENCHMARK(BM_Ack)->UseManualTime();
+
+// A header whose payload was cut, in a stream with that many holes already: sent again, trimmed again, refused by
+// the draw (P = 0, so the decision runs to its end and the holes stay), requested, and taken by the sender.
+void BM_TrimmedHeader(benchmark::State& state) {
+  const auto holes = static_cast<uint32_t>(state.range(0));
+  Config config = BenchConfig();
+  config.congestion_control = CongestionControlKind::kNone;
+  config.forgiveness_probability = Fraction{0};
+  config.window_bytes = 16u << 20;
+  config.scoreboard_bytes = 16u << 20;
+  Pair pair(config, false);
+  FORGIVE_CHECK(pair.receiver_steps().Begin(StepPlan{1, false, Fraction{100000}, uint64_t{1} << 40}) ==
+                StepResult::kOk);
+  const uint32_t length = 2 * holes * kSegmentBytes;
+  std::vector<uint8_t> source(length);
+  ReceiveRequest receive;
+  receive.capacity = length;
+  receive.has_step = true;
+  receive.step = 1;
+  receive.exempt_eligible = true;
+  receive.forgivable = true;
+  pair.Post(receive);
+  pair.Post(SendRequest{0, source.data(), length});
+  pair.MoveReports();
+  // Every other segment arrives; what is sent again meanwhile is cut too.
+  while (pair.receiver_counters().packets_received < holes) {
+    FORGIVE_CHECK(pair.MoveTrimmed());
+    FORGIVE_CHECK(pair.MoveData());
+    pair.MoveReports();
+  }
+  for (auto _ : state) {
+    if (!pair.MoveTrimmed()) {
+      state.SkipWithError("the sender had nothing to send again");
+      break;
+    }
+    pair.MoveReports();
+  }
+  if (pair.receiver_counters().forgiven_bytes != 0) state.SkipWithError("a hole was forgiven");
+  if (pair.sender_counters().timeouts != 0) state.SkipWithError("a timeout joined in");
+}
+BENCHMARK(BM_TrimmedHeader)->ArgName("holes")->Arg(1)->Arg(64)->Arg(1000);
+
+}  // namespace
+}  // namespace forgive
+
+BENCHMARK_MAIN();
