@@ -335,22 +335,20 @@ bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t 
 }
 
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out) {
-  forgive_data_header wire;
-  wire.version = FORGIVE_WIRE_VERSION;
-  wire.type = FORGIVE_TYPE_DATA;
-  wire.flags = 0;
-  wire.payload_length = Swap(header.payload_length);
-  wire.path = Swap(header.path);
-  wire.connection_id = Swap(header.connection_id);
-  wire.stream_offset = Swap(header.stream_offset);
-  wire.message_number = Swap(header.message_number);
-  wire.offset_in_message = Swap(header.offset_in_message);
-  wire.message_length = Swap(header.message_length);
-  wire.packet_number = Swap(static_cast<uint32_t>(header.packet_number));
-  wire.send_timestamp = Swap(header.send_timestamp);
-  wire.payload_crc32c = Swap(header.payload_crc32c);
-  wire.tag = 0;
-  std::memcpy(out, &wire, sizeof(wire));
+  // Whole words: the hash reads words, and reading one that was written in parts waits for the store.
+  const std::array<uint64_t, 6> words = {
+      uint64_t{FORGIVE_WIRE_VERSION} << 56 | uint64_t{FORGIVE_TYPE_DATA} << 48 |
+          uint64_t{header.payload_length} << 16 | header.path,
+      header.connection_id,
+      header.stream_offset,
+      uint64_t{header.message_number} << 32 | header.offset_in_message,
+      uint64_t{header.message_length} << 32 | static_cast<uint32_t>(header.packet_number),
+      uint64_t{header.send_timestamp} << 32 | header.payload_crc32c,
+  };
+  for (size_t i = 0; i < words.size(); ++i) {
+    const uint64_t word = Swap(words[i]);
+    std::memcpy(out + 8 * i, &word, sizeof(word));
+  }
   WriteTag(key, PacketType::kData, out, kDataHeaderBytes, header.packet_number);
   return kDataHeaderBytes;
 }
