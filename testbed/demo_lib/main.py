@@ -1,0 +1,230 @@
+# SPDX-License-Identifier: Apache-2.0
+# The demo from the command line to the exit status; testbed/demo calls it after the build.
+import contextlib
+import fcntl
+import json
+import os
+import sys
+import tempfile
+import time
+
+sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+
+import checks  # noqa: E402
+import command_line  # noqa: E402
+import machine  # noqa: E402
+import parameters as parameter_file  # noqa: E402
+import results as result_rows  # noqa: E402
+import runner as run_one  # noqa: E402
+import schedule  # noqa: E402
+import table  # noqa: E402
+import traces  # noqa: E402
+from errors import DemoError, Interrupted  # noqa: E402
+from fabric import LabFabric  # noqa: E402
+from interrupts import Interrupts  # noqa: E402
+from processes import Processes  # noqa: E402
+from progress import Progress  # noqa: E402
+from relay_fabric import RelayFabric  # noqa: E402
+
+EXIT_FAILED = 1
+
+
+class Demo:
+    """One demo: fabrics one after the other, runs on them, results at the end."""
+
+    def __init__(self, arguments, parameters, interrupts):
+        self.arguments = arguments
+        self.parameters = parameters
+        self.interrupts = interrupts
+        self.processes = Processes(interrupts)
+        self.output = os.path.abspath(arguments.output)
+        self.folder = os.path.join(self.output, "runs")
+        self.results = []
+        self.notes = []
+        self.described = {}
+        self.started = time.monotonic()
+
+    def prepare(self):
+        run_one.discard(self.folder)
+        os.makedirs(self.folder, exist_ok=True)
+        names, unknown = schedule.select(self.arguments.only, self.arguments.userspace)
+        if unknown or not names:
+            raise DemoError(f"--only {self.arguments.only}: give some of {', '.join(parameter_file.POLICIES)}")
+        if self.arguments.userspace:
+            self.notes.append("Without root: a user-space relay on loopback stands for the switch. Its times depend on "
+                              "this machine's scheduler more than the lab's do. There is no tcp row: plain loopback "
+                              "would not pass the relay and could not be compared.")
+        self.blocks = schedule.blocks(self.parameters.run, names)
+        self.progress = Progress(sum(len(block.runs) for block in self.blocks))
+        self.budget = schedule.Budget(self.parameters.run["total_limit_s"])
+        self.runner = run_one.Runner(self.processes, self.parameters, self.folder)
+
+    def run(self):
+        """All blocks, with as few changes of the fabric as their order allows. Raises Interrupted, DemoError."""
+        fabric = None
+        try:
+            for place, block in enumerate(self.blocks):
+                if not self.budget.fits(block, self.progress.elapsed()):
+                    self._skip(block)
+                    continue
+                if fabric is None or fabric.row != block.row:
+                    fabric = self._change(fabric, block.row)
+                self._run_block(block, fabric, self.blocks[place + 1:])
+        finally:
+            self.processes.end_all()
+            if fabric is not None:
+                fabric.down()
+
+    def _change(self, fabric, row):
+        if fabric is not None:
+            fabric.down()
+        kind = RelayFabric if self.arguments.userspace else LabFabric
+        fabric = kind(self.processes, self.parameters, self.folder, row, os.path.join(self.folder, "fabric.log"))
+        try:
+            fabric.up()
+        except BaseException:
+            fabric.down()
+            raise
+        self.described[row] = fabric.describe()
+        return fabric
+
+    def _run_block(self, block, fabric, blocks_left):
+        begin = time.monotonic()
+        for place, run in enumerate(block.runs):
+            self.interrupts.check()
+            self.progress.begin(run)
+            try:
+                result = self.runner.run(run, fabric)
+            except BaseException:
+                self.progress.abandon()
+                raise
+            self.results.append(result)
+            self.progress.end(result, self._seconds_left(block, place + 1, time.monotonic() - begin, blocks_left))
+        self.budget.note(block, time.monotonic() - begin)
+
+    def _seconds_left(self, block, done, seconds, blocks_left):
+        """Before any block is done: as long as its runs so far, on the average."""
+        a_run = seconds / done
+        here = a_run * (len(block.runs) - done)
+        expected = self.budget.seconds_left(blocks_left)
+        return here + (expected if expected is not None else a_run * sum(len(other.runs) for other in blocks_left))
+
+    def _skip(self, block):
+        self.progress.skip(len(block.runs))
+        note = (f"Turn {block.turn} of {block.algorithm} ({block.row}) was left out: it did not fit into "
+                f"{self.parameters.run['total_limit_s']} s on this machine.")
+        self.notes.append(note)
+        print(note, flush=True)
+
+    def summary(self):
+        """The content of results.json."""
+        variants = result_rows.rows(self.results, "main")
+        light = result_rows.rows(self.results, "light")
+        return {
+            "machine": machine.describe(),
+            "commit": machine.commit(),
+            "parameters": self.parameters.describe({"fabric": self.described}),
+            "variants": variants,
+            "light": light,
+            "failures": checks.check_all(variants, light),
+            "notes": self.notes,
+            "command": "testbed/demo " + " ".join(sys.argv[1:]),
+            "duration_s": round(time.monotonic() - self.started, 1),
+        }
+
+    def plotted_traces(self):
+        """A budget over a step and one flow's rates, of the first turn of `direct`."""
+        found = {result.run.policy: result for result in self.results
+                 if result.run.algorithm == "direct" and result.trace is not None}
+        vesting = None
+        for policy in ("forgive-all", "forgive-reduce"):
+            if vesting is None and policy in found:
+                vesting = traces.vesting_of(policy, "direct", found[policy].trace)
+        first = min(len(self.parameters.critical) + 1, self.parameters.steps)
+        flows = [traces.flow_of(policy, "direct", found[policy].trace, first, first + 2)
+                 for policy in ("plain", "tight", "exempt-only", "forgive-all") if policy in found]
+        return vesting, [flow for flow in flows if flow is not None]
+
+
+def titles(demo):
+    tcp = demo.described.get("tcp")
+    names = {("variants", algorithm): f"{algorithm}: congested" for algorithm in parameter_file.ALGORITHMS}
+    names |= {("light", algorithm): f"{algorithm}: light, the less congested fabric"
+              for algorithm in parameter_file.ALGORITHMS}
+    return {key: text + (f" (kernel TCP: {tcp})" if tcp else "") for key, text in names.items()}
+
+
+def write_file(path, text):
+    """Whole or not at all."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        file.write(text)
+    os.replace(path + ".new", path)
+
+
+def publish(demo, summary):
+    """results.json, the report and its pictures."""
+    path = os.path.join(demo.output, "results.json")
+    write_file(path, json.dumps(summary, indent=1) + "\n")
+    import report  # matplotlib takes a second to load, and only here is it needed
+    demo.interrupts.check()
+    vesting, flows = demo.plotted_traces()
+    page = os.path.join(demo.output, "report.html")
+    report.write(summary, vesting, flows, page + ".new", os.path.join(demo.output, "pictures"))
+    os.replace(page + ".new", page)
+    return path, page
+
+
+@contextlib.contextmanager
+def only_one():
+    """One demo at a time: two would share the processors and spoil each other's times."""
+    folder = "/run" if os.geteuid() == 0 else tempfile.gettempdir()
+    path = os.path.join(folder, f"forgive-demo-{os.geteuid()}.lock")
+    with open(path, "a", encoding="ascii") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise DemoError("another demo is running: wait until it has ended") from error
+        yield
+
+
+def work(arguments, interrupts):
+    parameters = parameter_file.load(quick=arguments.quick, userspace=arguments.userspace, steps=arguments.steps)
+    demo = Demo(arguments, parameters, interrupts)
+    try:
+        with only_one():
+            demo.prepare()
+            demo.run()
+        summary = demo.summary()
+        paths = publish(demo, summary)
+    except OSError as error:
+        raise DemoError(f"{error.filename or demo.output}: {error.strerror}: make room, or name another folder by "
+                        "--output") from error
+    if not arguments.keep and not summary["failures"]:
+        run_one.discard(demo.folder)
+    print(table.text(summary, titles(demo)))
+    for note in demo.notes:
+        print("  " + note)
+    print(f"\n  {paths[0]}\n  {paths[1]}\n")
+    for line in summary["failures"]:
+        print(f"demo: FAILED: {line}", file=sys.stderr)
+    return EXIT_FAILED if summary["failures"] else 0
+
+
+def main(words):
+    interrupts = Interrupts()
+    try:
+        arguments = command_line.parse(words)
+        if arguments.only_check or arguments.setup:
+            return 0
+        interrupts.install()
+        return work(arguments, interrupts)
+    except DemoError as error:
+        print(f"demo: {error}", file=sys.stderr)
+        return EXIT_FAILED
+    except Interrupted as interrupt:
+        print("demo: interrupted; nothing is left running", file=sys.stderr)
+        return 128 + interrupt.number
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+# The fabric without root: every packet passes a user-space relay on loopback, which queues, marks and trims.
+import json
+import os
+import select
+
+from errors import DemoError
+from parameters import ROOT
+
+RELAY = os.path.join(ROOT, "build", "release", "testbed", "lab", "forgive_relay")
+START_SECONDS = 5
+
+
+class RelayFabric:
+    """One relay process; the ranks are processes on loopback that reach each other through it only."""
+
+    kind = "userspace"
+
+    def __init__(self, processes, parameters, folder, row, log):
+        self.processes = processes
+        self.parameters = parameters
+        self.row = row
+        self.log = log
+        self.trims_log = os.path.join(folder, f"trims-{row}.log")
+        self.statistics = os.path.join(folder, f"relay-{row}.json")
+        self.process = None
+        self.address = None
+
+    def up(self):
+        """Starts the relay. Raises DemoError in its words."""
+        with open(self.trims_log, "w", encoding="ascii"):
+            pass
+        command = [RELAY, "--config", self.parameters.file, "--trims-log", self.trims_log]
+        if self.row != "main":
+            command += ["--variant", self.row]
+        reading, writing = os.pipe()
+        try:
+            self.process = self.processes.start(command, log=self.log, stdout=writing)
+        finally:
+            os.close(writing)
+        with open(reading, encoding="utf-8") as output:
+            ready, _, _ = select.select([output], [], [], START_SECONDS)
+            line = output.readline() if ready else ""
+        if not line.startswith("ready "):
+            raise DemoError(f"{RELAY} did not start: see {self.log}")
+        self.address = line.split()[1]
+
+    def down(self):
+        if self.process is not None:
+            self.processes.end([self.process], gently_seconds=0.5)
+
+    def command(self, _, words):
+        return words
+
+    def environment(self, _):
+        return {"FORGIVE_INTERFACE": "=lo", "FORGIVE_RELAY": self.address}
+
+    def rendezvous_host(self):
+        return "127.0.0.1"
+
+    def start_bursts(self, _seed, _seconds):
+        return None
+
+    def counters(self):
+        with open(self.statistics, encoding="utf-8") as file:
+            return json.load(file)
+
+    def describe(self):
+        return {"relay": self.parameters.relay.get("lab", {})}
