@@ -42,6 +42,25 @@ class Dst {
  public:
   explicit Dst(uint64_t seed) : plan_(seed ^ 0x5eed), config_(MakeConfig()), world_(Hosts(), config_, seed) {}
 
+  void AddTo(Counters* total) {
+    for (int host = 0; host < hosts_; ++host) {
+      const Counters& counters = world_.endpoint(host).counters();
+      for (size_t i = 0; i < kDecisions; ++i) total->decisions[i] += counters.decisions[i];
+      total->late_bytes += counters.late_bytes;
+      total->duplicate_bytes += counters.duplicate_bytes;
+      total->bad_crc += counters.bad_crc;
+      total->bad_tag += counters.bad_tag;
+      total->replayed += counters.replayed;
+      total->lost_by_rack += counters.lost_by_rack;
+      total->lost_by_request += counters.lost_by_request;
+      total->timeouts += counters.timeouts;
+      total->signals_ignored += counters.signals_ignored;
+      total->rate_cuts_mark += counters.rate_cuts_mark;
+      total->rate_cuts_trim += counters.rate_cuts_trim;
+      total->mode_changes += counters.mode_changes;
+    }
+  }
+
   void Run() {
     world_.on_event = [this](int host, const Event& event) { OnEvent(host, event); };
     world_.after_each = [this](int host) { CheckBounds(host); };
@@ -101,7 +120,8 @@ class Dst {
     world_.faults.corrupt = chance(30000);
     world_.faults.mark = chance(200000);
     world_.faults.delay = Microseconds(static_cast<int64_t>(5 + plan_.Below(500)));
-    world_.faults.reorder_delay = Microseconds(static_cast<int64_t>(10 + plan_.Below(3000)));
+    // Some packets come so late that they were sent again, and even forgiven, before.
+    world_.faults.reorder_delay = Microseconds(static_cast<int64_t>(10 + plan_.Below(plan_.Below(2) != 0 ? 3000 : 40000)));
   }
 
   // Posts of the applications, and steps that open and close.
@@ -109,13 +129,13 @@ class Dst {
     for (int host = 0; host < hosts_; ++host) {
       StepTable& steps = *world_.host(host).steps;
       const bool open = steps.FindOpen(step_of_host_[host]).has_value();
-      if (!open && plan_.Below(20) == 0) {
+      if (!open && plan_.Below(4) == 0) {
         StepPlan step;
         step.step = ++step_of_host_[host];
-        step.p = Fraction{static_cast<uint32_t>(plan_.Below(4) * 50000)};
-        step.expected_bytes = plan_.Below(2) * plan_.Below(400000);
+        step.p = Fraction{static_cast<uint32_t>(plan_.Below(4) * 100000)};
+        step.expected_bytes = plan_.Below(4) == 0 ? 0 : plan_.Below(4000000);
         ASSERT_EQ(steps.Begin(step), StepResult::kOk);
-      } else if (open && plan_.Below(40) == 0) {
+      } else if (open && plan_.Below(400) == 0) {
         ASSERT_EQ(steps.End(step_of_host_[host]), StepResult::kOk);
       }
     }
@@ -159,10 +179,10 @@ class Dst {
     request.buffer = message.buffer.data();
     request.capacity = message.buffer.size();
     const StepTable& steps = *world_.host(stream.to).steps;
-    request.has_step = steps.FindOpen(step_of_host_[stream.to]).has_value() && plan_.Below(4) != 0;
+    request.has_step = steps.FindOpen(step_of_host_[stream.to]).has_value() && plan_.Below(8) != 0;
     request.step = step_of_host_[stream.to];
-    request.exempt_eligible = request.has_step && steps.Find(request.step)->p.ppm > 0 && plan_.Below(4) != 0;
-    request.forgivable = request.exempt_eligible && plan_.Below(3) != 0;
+    request.exempt_eligible = request.has_step && steps.Find(request.step)->p.ppm > 0 && plan_.Below(8) != 0;
+    request.forgivable = request.exempt_eligible && plan_.Below(4) != 0;
     request.contributions = static_cast<uint32_t>(1 + plan_.Below(3));
     if (world_.endpoint(stream.to).Post(world_.LocalNow(stream.to), stream.link.receiver, request) !=
         PostResult::kAccepted) {
@@ -265,7 +285,8 @@ class Dst {
     EXPECT_EQ(world_.packets(), packets) << "a world without work still sends";
     for (int host = 0; host < hosts_; ++host) {
       const StepAccount* account = world_.host(host).steps->Find(step_of_host_[host]);
-      if (account != nullptr) EXPECT_EQ(account->outstanding, 0u) << "every byte is settled, yet some are outstanding";
+      if (account == nullptr) continue;
+      EXPECT_EQ(account->outstanding, 0u) << "every byte is settled, yet some are outstanding";
     }
   }
 
@@ -280,13 +301,31 @@ class Dst {
 };
 
 TEST(Dst, EveryByteIsRightOrForgivenWithinTheBudgetAndEverythingFinishes) {
-  uint64_t first = 1, last = 400;
-  if (const char* seed = std::getenv("FORGIVE_TEST_SEED")) first = last = std::strtoull(seed, nullptr, 10);
+  uint64_t first = 1, last = 200;
+  const char* one_seed = std::getenv("FORGIVE_TEST_SEED");
+  if (one_seed != nullptr) first = last = std::strtoull(one_seed, nullptr, 10);
+  Counters total;
   for (uint64_t seed = first; seed <= last; ++seed) {
     SCOPED_TRACE("repeat with: FORGIVE_TEST_SEED=" + std::to_string(seed) + " dst_test");
-    Dst(seed).Run();
+    Dst world(seed);
+    world.Run();
     if (HasFailure()) return;
+    world.AddTo(&total);
   }
+  if (one_seed != nullptr) return;
+  // Worlds in which nothing happens would prove nothing.
+  for (int decision = 0; decision < kDecisions; ++decision) {
+    EXPECT_GT(total.decisions[static_cast<size_t>(decision)], 0u) << "no world decided reason " << decision;
+  }
+  const std::pair<const char*, uint64_t> counts[] = {
+      {"late_bytes", total.late_bytes},           {"duplicate_bytes", total.duplicate_bytes},
+      {"bad_crc", total.bad_crc},                 {"bad_tag", total.bad_tag},
+      {"replayed", total.replayed},               {"lost_by_rack", total.lost_by_rack},
+      {"lost_by_request", total.lost_by_request}, {"timeouts", total.timeouts},
+      {"signals_ignored", total.signals_ignored}, {"rate_cuts_mark", total.rate_cuts_mark},
+      {"rate_cuts_trim", total.rate_cuts_trim},   {"mode_changes", total.mode_changes},
+  };
+  for (const auto& [name, count] : counts) EXPECT_GT(count, 0u) << name;
 }
 
 }  // namespace

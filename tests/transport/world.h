@@ -19,6 +19,7 @@ namespace forgive::testing {
 // Chances per packet, in parts per million, and delays.
 struct Faults {
   Fraction trim, drop, duplicate, reorder, corrupt, mark;
+  size_t largest_datagram_bytes = SIZE_MAX;  // larger ones are lost
   Nanoseconds delay = Microseconds(50);
   Nanoseconds reorder_delay = Microseconds(200);
 };
@@ -138,7 +139,7 @@ class World {
     }
     const int to = transmit.destination.bytes[0] - 1;
     if (to < 0 || to >= size()) return;
-    if (draw_(faults.drop)) return;
+    if (bytes.size() > faults.largest_datagram_bytes || draw_(faults.drop)) return;
     const bool data = transmit.packet_class == PacketClass::kData;
     if (data && transmit.payload_length != 0 && draw_(faults.trim)) {
       DataHeader header;
