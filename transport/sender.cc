@@ -310,7 +310,7 @@ void Sender::ApplyAcknowledgements(TimePoint now, const Report& report) {
   const uint64_t completed = ExpandNumber(peer_completed_, report.completed_messages);
   if (completed > ranges_.completed()) {
     // The end of the last completed message, which is where the next one begins.
-    settled = std::max(settled, ranges_.MessageEnd(completed - 1));
+    settled = std::max(settled, ranges_.message(completed - 1).stream_end);
   }
   uint64_t fresh = ranges_.Acknowledge(now, {0, settled});
   for (uint32_t i = 0; i < report.sack_count; ++i) fresh += ranges_.Acknowledge(now, report.sacks[i]);

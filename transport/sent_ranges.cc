@@ -59,13 +59,9 @@ void SentRanges::AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t len
   added.length = length;
   added.segments = length == 0 ? 1 : (length - 1) / max_payload_ + 1;
   stream_end_ += StreamLength(length);
+  added.stream_end = stream_end_;
   segment_end_ += added.segments;
   ++posted_;
-}
-
-uint64_t SentRanges::MessageEnd(uint64_t number) const {
-  const SentMessage& ending = message(number);
-  return ending.stream_begin + StreamLength(ending.length);
 }
 
 bool SentRanges::PopCompleted(uint64_t* cookie) {
@@ -78,17 +74,6 @@ bool SentRanges::PopCompleted(uint64_t* cookie) {
 }
 
 // ---- Sending ----
-
-SegmentPlace SentRanges::UnsentPlace() const {
-  const SentMessage& sending = message(unsent_message_);
-  return {unsent_message_, unsent_offset_, std::min(max_payload_, sending.length - unsent_offset_)};
-}
-
-uint64_t SentRanges::UnsentEnd() const {
-  const SentMessage& sending = message(unsent_message_);
-  if (sending.length - unsent_offset_ > max_payload_) return next_position_ + max_payload_;
-  return MessageEnd(unsent_message_);
-}
 
 uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path) {
   FORGIVE_CHECK(HasUnsent());
@@ -224,11 +209,6 @@ uint64_t SentRanges::LoseSentBefore(uint16_t path, TimePoint limit) {
     ++lost;
   }
   return lost;
-}
-
-TimePoint SentRanges::OldestSent(uint16_t path) const {
-  const uint32_t oldest = paths_[path].oldest;
-  return oldest == kNone ? kNever : records_[oldest].sent;
 }
 
 void SentRanges::Append(uint32_t slot) {

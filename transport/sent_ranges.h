@@ -37,6 +37,7 @@ struct SentMessage {
   uint64_t cookie = 0;
   const uint8_t* buffer = nullptr;
   uint64_t stream_begin = 0;   // stream position of its first byte
+  uint64_t stream_end = 0;     // stream position behind its end slot
   uint64_t first_segment = 0;  // index of its first segment
   uint32_t length = 0;         // bytes
   uint32_t segments = 0;       // at least one: an empty message is one segment without payload
@@ -71,17 +72,21 @@ class SentRanges {
   uint64_t begun() const { return begun_; }          // messages of which a segment was sent
   uint64_t fully_sent() const { return unsent_message_; }
   const SentMessage& message(uint64_t number) const { return messages_[number & (messages_.size() - 1)]; }
-  // The stream position behind the message's end slot. The message is posted and not handed out.
-  uint64_t MessageEnd(uint64_t number) const;
   // The oldest message if all its segments, and all before, are acknowledged. Call until false.
   bool PopCompleted(uint64_t* cookie);
 
   // The next segment that was never sent.
   bool HasUnsent() const { return unsent_message_ != posted_; }
   uint64_t unsent_message() const { return unsent_message_; }
-  SegmentPlace UnsentPlace() const;
+  SegmentPlace UnsentPlace() const {
+    const uint32_t left = message(unsent_message_).length - unsent_offset_;
+    return {unsent_message_, unsent_offset_, left < max_payload_ ? left : max_payload_};
+  }
   uint64_t unsent_position() const { return next_position_; }  // stream positions before it were sent
-  uint64_t UnsentEnd() const;                                   // the end of its stream extent
+  uint64_t UnsentEnd() const {                                   // the end of its stream extent
+    const SentMessage& sending = message(unsent_message_);
+    return sending.length - unsent_offset_ > max_payload_ ? next_position_ + max_payload_ : sending.stream_end;
+  }
   // Sends it for the first time: returns its index.
   uint64_t SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path);
 
@@ -104,7 +109,10 @@ class SentRanges {
   uint64_t LoseSentBefore(uint16_t path, TimePoint limit);
 
   // The first in-flight segment's last transmission on the path, or kNever.
-  TimePoint OldestSent(uint16_t path) const;
+  TimePoint OldestSent(uint16_t path) const {
+    const uint32_t oldest = paths_[path].oldest;
+    return oldest == kNone ? kNever : records_[oldest].sent;
+  }
   // The last moment when something of the path was acknowledged.
   TimePoint LastProgress(uint16_t path) const { return paths_[path].last_progress; }
   uint64_t bytes_in_flight() const { return bytes_in_flight_; }

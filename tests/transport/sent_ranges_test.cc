@@ -75,9 +75,9 @@ TEST_F(SentRangesTest, CompletesMessagesInOrderThoughTheyAreAcknowledgedOutOfOrd
   Add(kPayload);
   SendAll();
   uint64_t cookie = 0;
-  ranges.Acknowledge(now, {ranges.message(1).stream_begin, ranges.MessageEnd(1)});
+  ranges.Acknowledge(now, {ranges.message(1).stream_begin, ranges.message(1).stream_end});
   EXPECT_FALSE(ranges.PopCompleted(&cookie));
-  ranges.Acknowledge(now, {0, ranges.MessageEnd(0)});
+  ranges.Acknowledge(now, {0, ranges.message(0).stream_end});
   ASSERT_TRUE(ranges.PopCompleted(&cookie));
   EXPECT_EQ(cookie, 100u);
   ASSERT_TRUE(ranges.PopCompleted(&cookie));
@@ -225,7 +225,7 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
       }
       while (ranges.PopCompleted(&cookie)) {
         ASSERT_EQ(cookie + 1, ranges.completed());
-        ASSERT_LE(ranges.MessageEnd(cookie), acknowledged_to);
+        ASSERT_LE(ranges.message(cookie).stream_end, acknowledged_to);
       }
       uint64_t in_flight = 0, lost = 0;
       TimePoint oldest = kNever;
