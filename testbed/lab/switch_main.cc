@@ -151,8 +151,9 @@ int WriteTrim(void* context, void* data, std::size_t size) {
   return 0;
 }
 
-// Follows the ring until ended. A look every 10 ms costs less than a wake-up per trim.
-int FollowTrims(const Object& object, const std::string& path) {
+// Says that the switch is ready, then follows the ring until ended. A look every 10 ms costs less than a wake-up per
+// trim.
+int FollowTrims(const Object& object, const std::string& path, bool true_backlog) {
   FILE* log = std::fopen(path.c_str(), "ae");
   if (log == nullptr) return Fail(path);
   ring_buffer* ring = ring_buffer__new(MapDescriptor(object, "trims"), WriteTrim, log, nullptr);
@@ -160,6 +161,8 @@ int FollowTrims(const Object& object, const std::string& path) {
     std::fclose(log);
     return Fail("the ring of trims");
   }
+  std::printf("ready %s\n", true_backlog ? "true" : "virtual");
+  std::fflush(stdout);
   bool last = false;
   int code = 0;
   while (!last && code == 0) {
@@ -191,9 +194,7 @@ int Run(const std::string& config_path) {
     return Fail("pinning into " + config.pins);
   }
   if (!AttachAll(object, config)) return Fail("attaching to a port");
-  std::printf("ready %s\n", true_backlog ? "true" : "virtual");
-  std::fflush(stdout);
-  return FollowTrims(object, config.trims_log);
+  return FollowTrims(object, config.trims_log, true_backlog);
 }
 
 int OpenPin(const std::string& pins, const char* name) { return bpf_obj_get((pins + "/" + name).c_str()); }

@@ -9,6 +9,7 @@ import select
 import shutil
 import signal
 import subprocess
+import time
 
 from . import system
 from .parameters import MTU_BYTES, TRIM_MODES, WIRE_OVERHEAD_BYTES, LabError
@@ -167,13 +168,16 @@ def _build(lab, parameters, programs, trims_log):
         _build_host(lab, host, hosts, parameters)
     for line in hosts:
         system.batch("tc", switch, _port_queue(line.port, parameters))
-    true_backlog = _start_switch(lab, switch, hosts, parameters, programs, trims_log)
+    true_backlog, logger = _start_switch(lab, switch, hosts, parameters, programs, trims_log)
+    processes = {"log": logger}
     if parameters.rtt_ms > 0:
         delay_us = max(1, round(parameters.rtt_ms * 1000 / 2))
-        _start(lab, switch, "delay_line", [
+        _, processes["delay_line"] = _start(lab, switch, "delay_line", [
             os.path.join(programs, "forgive_delay_line"), "--interface", LINE_PROGRAM_SIDE, "--delay-us",
             str(delay_us), "--frames", str(parameters.line_frames), "--statistics", lab.delay_statistics])
+    _wait_for_links(lab, switch, hosts)
     description = _describe(lab, hosts, parameters, programs, trims_log, true_backlog)
+    description["processes"] = processes
     with open(lab.description + ".new", "w", encoding="utf-8") as file:
         json.dump(description, file, indent=1)
     os.rename(lab.description + ".new", lab.description)
@@ -264,7 +268,7 @@ def _uplink_queue(parameters):
 
 
 def _start(lab, namespace, name, command):
-    """Starts a program inside the namespace (so that `down` finds it there) and returns its line "ready ..."."""
+    """Starts a program inside the namespace (so that `down` finds it there) and returns its line "ready ..." and its number."""
     log = os.path.join(lab.folder, f"{name}.log")
     with open(log, "wb") as errors, system.inside(namespace):
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors,
@@ -275,14 +279,14 @@ def _start(lab, namespace, name, command):
         answered, _, _ = select.select([process.stdout], [], [], START_SECONDS)
         line = process.stdout.readline().decode() if answered else ""
     if line.startswith("ready"):
-        return line
+        return line, process.pid
     with open(log, encoding="utf-8", errors="replace") as file:
         words = " ".join(file.read().split())
     raise LabError(words or f"{command[0]} did not start within {START_SECONDS} s")
 
 
 def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
-    """Returns whether the switch decides by the true backlog."""
+    """Returns whether the switch decides by the true backlog, and the number of the process that writes the log."""
     config = os.path.join(lab.folder, "switch.conf")
     values = {
         "pins": lab.pins,
@@ -310,8 +314,24 @@ def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
             file.write(f"{key} {value}\n")
         for host in hosts:
             file.write(f"port {host.port} {host.ethernet}\n")
-    line = _start(lab, switch, "switch", [os.path.join(programs, "forgive_lab_switch"), "run", config])
-    return line.split() == ["ready", "true"]
+    line, process = _start(lab, switch, "switch", [os.path.join(programs, "forgive_lab_switch"), "run", config])
+    return line.split() == ["ready", "true"], process
+
+
+def _wait_for_links(lab, switch, hosts):
+    """The kernel learns of a carrier by and by; a frame that is sent before is lost without a word."""
+    deadline = time.monotonic() + START_SECONDS
+    for host in hosts:
+        with system.inside(lab.namespace(host.name)):
+            while not system.is_link_local_ready(HOST_INTERFACE):
+                if time.monotonic() > deadline:
+                    raise LabError(f"{HOST_INTERFACE} of {host.name} did not come up within {START_SECONDS} s")
+                time.sleep(0.002)
+    while any(link["operstate"] != "UP" for link in system.query("ip", "-n", switch, "-j", "link", "show")
+              if link["ifname"] != "lo"):
+        if time.monotonic() > deadline:
+            raise LabError(f"the ports of the switch did not come up within {START_SECONDS} s")
+        time.sleep(0.002)
 
 
 def _describe(lab, hosts, parameters, programs, trims_log, true_backlog):

@@ -32,7 +32,9 @@ def collect(lab):
     names = [key for key in status["ports"][0] if key not in ("host", "port", "ifindex")]
     status["totals"] = {key: sum(port[key] for port in status["ports"]) for key in names}
     status["totals"]["unknown_destination"] = counters["unknown_destination"]
-    status["delay_line"] = _delay_line(lab, status)
+    running = system.processes_in([switch])
+    status["log_running"] = status["processes"]["log"] in running
+    status["delay_line"] = _delay_line(lab, status, running)
     return status
 
 
@@ -61,10 +63,10 @@ def _host_losses(host, port):
     return {"uplink_dropped": _queue_drops(queues, HOST_INTERFACE, 1), "link_lost": lost}
 
 
-def _delay_line(lab, status):
+def _delay_line(lab, status, running):
     if status["parameters"]["rtt_ms"] <= 0:
         return None
-    values = {"running": bool(system.processes_in([status["switch_namespace"]]))}
+    values = {"running": status["processes"]["delay_line"] in running}
     with contextlib.suppress(OSError), open(lab.delay_statistics, encoding="ascii") as file:
         for line in file:
             key, _, value = line.strip().partition(" ")
@@ -83,7 +85,7 @@ def text(status):
              f", drops beyond {parameters['queue_bytes']}",
              "queue: " + ("the port's true backlog" if status["true_backlog"] else
                           "VIRTUAL (it drifts from the true one)"),
-             f"trims: {status['trims_log']}", ""]
+             f"trims: {status['trims_log']}" + ("" if status["log_running"] else " (its WRITER HAS ENDED)"), ""]
     widths = [max(8, len(column) + 1) for column in COLUMNS[:-1]] + [14]
     lines.append(f"{'to':<7}{'address':<14}" + "".join(f"{c:>{w}}" for c, w in zip(COLUMNS, widths)))
     for host, port in zip(status["hosts"], status["ports"]):

@@ -73,6 +73,21 @@ def write_sysctl(path, value):
             file.write(str(value))
 
 
+def is_link_local_ready(interface):
+    """Whether IPv6 speaks on the interface, in the process's network namespace; yes if the kernel has no IPv6."""
+    tentative = 0x40
+    try:
+        with open("/proc/self/net/if_inet6", encoding="ascii") as file:
+            addresses = [line.split() for line in file]
+        with open("/proc/self/net/ipv6_route", encoding="ascii") as file:
+            routes = [line.split() for line in file]
+    except FileNotFoundError:
+        return True
+    has_address = any(fields[5] == interface and fields[0].startswith("fe80") and not int(fields[4], 16) & tentative
+                      for fields in addresses)
+    return has_address and any(fields[-1] == interface and fields[0].startswith("ff00") for fields in routes)
+
+
 def tool(name):
     path = shutil.which(name, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin:/usr/bin:/bin")
     if path is None:
@@ -118,7 +133,8 @@ def processes_in(namespaces):
     spared, parent = set(), os.getpid()
     while parent > 1 and parent not in spared:
         spared.add(parent)
-        parent = _parent_of(parent)
+        status = _status_of(parent)
+        parent = status[1] if status else 0
     found = []
     for entry in os.listdir("/proc"):
         if entry.isdigit() and int(entry) not in spared:
@@ -128,28 +144,35 @@ def processes_in(namespaces):
     return found
 
 
-def _parent_of(process):
+def _status_of(process):
+    """State letter and parent of a process; None if there is none."""
     try:
-        with open(f"/proc/{process}/stat", encoding="ascii", errors="replace") as file:
-            return int(file.read().rpartition(")")[2].split()[1])
+        with open(f"/proc/{process}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+        return fields[0], int(fields[1])
     except (OSError, ValueError, IndexError):
-        return 0
+        return None
+
+
+def _is_running(process):
+    status = _status_of(process)
+    return status is not None and status[0] not in "ZX"
 
 
 def end_processes(namespaces, patience_s=0.6):
     """Asks everything in these namespaces to end, then ends it."""
+    asked = set()
     for number in (signal.SIGTERM, signal.SIGKILL):
-        remaining = processes_in(namespaces)
-        for process in remaining:
+        deadline = time.monotonic() + patience_s
+        asked |= set(processes_in(namespaces))
+        for process in filter(_is_running, asked):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(process, number)
-                if number == signal.SIGTERM:
-                    os.kill(process, signal.SIGCONT)
-        deadline = time.monotonic() + patience_s
-        while remaining and time.monotonic() < deadline:
-            time.sleep(0.01)
-            remaining = processes_in(namespaces)
-        if not remaining:
+                os.kill(process, signal.SIGCONT)
+        # One that is ending leaves its namespace a little before it is gone.
+        while any(map(_is_running, asked)) and time.monotonic() < deadline:
+            time.sleep(0.005)
+        if not any(map(_is_running, asked)) and not processes_in(namespaces):
             return
 
 

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+# What the tests of whole labs share: the command, a lab for one test, and a look at everything a lab could leave behind.
+import contextlib
+import json
+import os
+import subprocess
+import sys
+import time
+
+import pytest
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+LAB = os.path.realpath(os.path.join(HERE, "..", "..", "testbed", "lab", "lab"))
+BUILD = os.environ.get("FORGIVE_TEST_BUILD", os.path.realpath(os.path.join(HERE, "..", "..", "build", "release")))
+TRAFFIC = os.path.join(HERE, "traffic.py")
+
+
+def command(*words):
+    return [sys.executable, LAB, *words]
+
+
+def run(*words, **options):
+    return subprocess.run(command(*words), capture_output=True, text=True, timeout=120, check=False, **options)
+
+
+def one_line(result):
+    """The only line of an error; fails if it is not one line, or if the command succeeded."""
+    assert result.returncode != 0, result.stdout
+    lines = result.stderr.splitlines()
+    assert len(lines) == 1, result.stderr
+    assert lines[0].startswith("lab: ")
+    return lines[0]
+
+
+class Lab:
+    """One lab that is up."""
+
+    def __init__(self, name):
+        self.name = name
+
+    def start(self, host, *words, **options):
+        return subprocess.Popen(command("exec", "--name", self.name, host, "--", *words), stdout=subprocess.PIPE,
+                                text=True, **options)
+
+    def exec(self, host, *words):
+        return run("exec", "--name", self.name, host, "--", *words)
+
+    def status(self):
+        result = run("status", "--name", self.name, "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def port(self, host):
+        return next(port for port in self.status()["ports"] if port["host"] == host)
+
+    def host(self, name):
+        return next(host for host in self.status()["hosts"] if host["name"] == name)
+
+    def logged_trims(self):
+        """The lines of the log, once it has caught up (it is written every 10 ms)."""
+        time.sleep(0.1)
+        with open(self.status()["trims_log"], encoding="ascii") as file:
+            return file.read().splitlines()
+
+
+@contextlib.contextmanager
+def lab_up(*flags, name="test"):
+    result = run("up", "--name", name, "--build", BUILD, *flags)
+    assert result.returncode == 0, result.stderr
+    try:
+        yield Lab(name)
+    finally:
+        assert run("down", "--name", name).returncode == 0
+
+
+def traces():
+    """Everything on this machine that a lab might leave behind."""
+    def entries(folder):
+        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+
+    with open("/proc/self/mountinfo", encoding="utf-8") as file:
+        mounts = sorted(line.split()[4] for line in file if "forgive" in line or "fgv-" in line)
+    processes = []
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if entry.isdigit():
+                with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
+                    name, _, state = file.read().partition("(")[2].rpartition(")")
+                if name.startswith(("forgive_lab_sw", "forgive_delay_l", "forgive_burst")) and state.split()[0] != "Z":
+                    processes.append(int(entry))
+    links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
+    return {
+        "namespaces": [name for name in entries("/run/netns") if name.startswith("fgv-")],
+        "state": entries("/run/forgive-lab"),
+        "mounts": mounts,
+        "processes": sorted(processes),
+        "links": sorted(line.split(":")[1].strip() for line in links.splitlines()),
+    }
+
+
+@pytest.fixture
+def nothing_left():
+    """Fails a test after which there is more on the machine than before it."""
+    before = traces()
+    yield
+    assert traces() == before
