@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: Apache-2.0
+// forgive_perf: runs collectives over an ncclNet plugin as NCCL does, and checks every byte.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+
+#include "testbed/perf/error.h"
+#include "testbed/perf/launcher.h"
+#include "testbed/perf/options.h"
+
+namespace {
+
+using forgive::perf::Options;
+using forgive::perf::UsageError;
+
+// Refuses an output file that cannot be written before anything runs.
+void CheckWritable(const std::string& file, const char* option) {
+  if (file.empty()) return;
+  const std::filesystem::path path(file);
+  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
+  const bool exists = access(file.c_str(), F_OK) == 0;
+  const bool writable = exists ? access(file.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path)
+                               : access(folder.c_str(), W_OK) == 0;
+  if (!writable) throw UsageError(fmt::format("{} {}: cannot write there; name another file", option, file));
+}
+
+// What NCCL's environment would say on the same host: loopback for local ranks, and the k of the operator's word.
+void SetDefaults(const Options& options, const forgive::perf::Word& word) {
+  if (options.rank < 0) setenv("FORGIVE_INTERFACE", "lo", 0);
+  if (!word.gradient_traffic) return;
+  // The direct algorithms post two reduce-scatter and two all-gather slices a loop: the pattern of a ring of two.
+  const bool direct = options.algorithm == forgive::perf::Algorithm::kDirect;
+  setenv("FORGIVE_RING_RANKS", std::to_string(direct ? 2 : options.ranks).c_str(), 0);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::optional<Options> options = forgive::perf::ParseOptions(argc, argv);
+    if (!options) return forgive::perf::kExitOk;
+    CheckWritable(options->json_file, "--json");
+    CheckWritable(options->ledger_file, "--ledger");
+    const forgive::perf::Word word = forgive::perf::ReadWord();
+    SetDefaults(*options, word);
+    return options->rank < 0 ? forgive::perf::RunLocalRanks(*options, word)
+                             : forgive::perf::RunOneRank(*options, word);
+  } catch (const UsageError& error) {
+    std::fprintf(stderr, "forgive_perf: %s\n", error.what());
+    return forgive::perf::kExitUsage;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "forgive_perf: %s\n", error.what());
+    return forgive::perf::kExitRunFailed;
+  }
+}

@@ -1,0 +1,225 @@
+// SPDX-License-Identifier: Apache-2.0
+// Loads an ncclNet plugin with dlopen, probes its versions from the highest, and calls it as NCCL does.
+#include <dlfcn.h>
+#include <fmt/format.h>
+#include <sched.h>
+#include <time.h>
+
+#include <cstdarg>
+#include <cstdio>
+#include <mutex>
+
+#include "testbed/perf/error.h"
+#include "testbed/perf/net.h"
+
+namespace forgive::perf {
+namespace {
+
+constexpr int kLogLinesKept = 32;
+constexpr int kWarningsShown = 20;
+constexpr int kYieldRounds = 200;  // turns of sched_yield before the thread sleeps between turns
+
+// NCCL's log function has no context argument, so what the plugin says lands in one place for the process.
+struct PluginLog {
+  std::mutex mutex;
+  std::vector<std::string> info;
+  int warnings = 0;
+};
+PluginLog& Log() {
+  static PluginLog log;
+  return log;
+}
+
+__attribute__((format(printf, 5, 6))) void LogFromPlugin(int level, unsigned long, const char*, int,
+                                                         const char* format, ...) {
+  if (level != abi::kLogWarn && level != abi::kLogInfo) return;
+  char text[1024];
+  va_list arguments;
+  va_start(arguments, format);
+  std::vsnprintf(text, sizeof(text), format, arguments);
+  va_end(arguments);
+  PluginLog& log = Log();
+  const std::lock_guard<std::mutex> lock(log.mutex);
+  if (level == abi::kLogWarn) {
+    if (log.warnings++ < kWarningsShown) std::fprintf(stderr, "forgive_perf: plugin warns: %s\n", text);
+  } else if (log.info.size() < kLogLinesKept) {
+    log.info.emplace_back(text);
+  }
+}
+
+const char* ResultName(int result) {
+  switch (result) {
+    case 1:
+      return "unhandled CUDA error";
+    case abi::kSystemError:
+      return "system error";
+    case abi::kInternalError:
+      return "internal error";
+    case abi::kInvalidArgument:
+      return "invalid argument";
+    case 5:
+      return "invalid usage";
+    case abi::kRemoteError:
+      return "remote error";
+    default:
+      return "unknown error";
+  }
+}
+
+template <typename Table>
+class PluginNet final : public Net {
+ public:
+  PluginNet(void* library, const Table* table, int device) : library_(library), table_(table), device_(device) {
+    Check(table_->init(&LogFromPlugin), "init");
+    int devices = 0;
+    Check(table_->devices(&devices), "devices");
+    if (devices <= device_) {
+      throw UsageError(
+          fmt::format("plugin {} has {} devices: --device {} is not one of them", table_->name, devices, device_));
+    }
+    typename Table::Properties properties = {};
+    Check(table_->get_properties(device_, &properties), "getProperties");
+    if ((properties.pointer_support & abi::kPointerHost) == 0) {
+      throw RunError(fmt::format("plugin {} takes no host memory", table_->name));
+    }
+    description_ = fmt::format("{}, API v{}, device {} ({}, {} Mbit/s)", table_->name, Table::kVersion, device_,
+                               properties.name != nullptr ? properties.name : "unnamed", properties.speed_mbps);
+  }
+
+  // NCCL closes the library with its last communicator; a plugin must survive that, so do the same.
+  ~PluginNet() override { dlclose(library_); }
+
+  std::string Description() const override { return description_; }
+  void* Library() const override { return library_; }
+  std::vector<std::string> InfoLines() const override {
+    PluginLog& log = Log();
+    const std::lock_guard<std::mutex> lock(log.mutex);
+    return log.info;
+  }
+
+  void Listen(Handle& handle, void** listen_comm) override {
+    Check(table_->listen(device_, handle.data(), listen_comm), "listen");
+    if (*listen_comm == nullptr) throw RunError(fmt::format("plugin {}: listen gave no communicator", table_->name));
+  }
+  void Connect(Handle& handle, void** send_comm) override {
+    *send_comm = nullptr;
+    if constexpr (Table::kVersion == 6) {
+      Check(table_->connect(device_, handle.data(), send_comm), "connect");
+    } else {
+      void* device_handle = nullptr;
+      Check(table_->connect(device_, handle.data(), send_comm, &device_handle), "connect");
+    }
+  }
+  void Accept(void* listen_comm, void** receive_comm) override {
+    *receive_comm = nullptr;
+    if constexpr (Table::kVersion == 6) {
+      Check(table_->accept(listen_comm, receive_comm), "accept");
+    } else {
+      void* device_handle = nullptr;
+      Check(table_->accept(listen_comm, receive_comm, &device_handle), "accept");
+    }
+  }
+  void* Register(void* comm, void* data, std::size_t bytes) override {
+    void* memory = nullptr;
+    if constexpr (Table::kVersion < 8) {
+      Check(table_->register_memory(comm, data, AsInt(bytes), abi::kPointerHost, &memory), "regMr");
+    } else {
+      Check(table_->register_memory(comm, data, bytes, abi::kPointerHost, &memory), "regMr");
+    }
+    return memory;
+  }
+  void Deregister(void* comm, void* memory) override { Check(table_->deregister_memory(comm, memory), "deregMr"); }
+  void CloseSend(void* comm) override { Check(table_->close_send(comm), "closeSend"); }
+  void CloseReceive(void* comm) override { Check(table_->close_receive(comm), "closeRecv"); }
+  void CloseListen(void* comm) override { Check(table_->close_listen(comm), "closeListen"); }
+
+  void* Isend(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
+    void* request = this;  // as in NCCL, an old pointer may stand here: the plugin must overwrite it
+    Check(table_->isend(comm, data, AsInt(bytes), tag, memory, &request), "isend");
+    return Fresh(request, "isend");
+  }
+  void* Irecv(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
+    void* request = this;
+    int size = AsInt(bytes);
+    Check(table_->irecv(comm, 1, &data, &size, &tag, &memory, &request), "irecv");
+    return Fresh(request, "irecv");
+  }
+  bool Test(void* request, std::size_t* bytes) override {
+    int done = 0;
+    int size = 0;
+    Check(table_->test(request, &done, &size), "test");
+    if (done == 0) return false;
+    if (size < 0) throw RunError(fmt::format("plugin {}: test reports the size {}", table_->name, size));
+    *bytes = static_cast<std::size_t>(size);
+    return true;
+  }
+
+  void Idle(int rounds) override {
+    if (rounds < kYieldRounds) {
+      sched_yield();
+      return;
+    }
+    // NCCL would go on yielding; with fewer cores than threads that starves the plugin's own threads.
+    const timespec pause = {0, 20'000};
+    nanosleep(&pause, nullptr);
+  }
+
+ private:
+  void Check(int result, const char* call) const {
+    if (result == abi::kSuccess) return;
+    throw RunError(fmt::format("plugin {}: {} failed with {} ({})", table_->name, call, ResultName(result), result));
+  }
+  void* Fresh(void* request, const char* call) const {
+    if (request != this) return request;
+    throw RunError(fmt::format("plugin {}: {} did not write its request", table_->name, call));
+  }
+  static int AsInt(std::size_t bytes) { return static_cast<int>(bytes); }
+
+  void* library_;
+  const Table* table_;
+  int device_;
+  std::string description_;
+};
+
+template <typename Table>
+std::unique_ptr<Net> Probe(void* library, int api, int device) {
+  if (api != 0 && api != Table::kVersion) return nullptr;
+  const std::string symbol = fmt::format("ncclNetPlugin_v{}", Table::kVersion);
+  const auto* const table = static_cast<const Table*>(dlsym(library, symbol.c_str()));
+  if (table == nullptr) return nullptr;
+  return std::make_unique<PluginNet<Table>>(library, table, device);
+}
+
+std::string LastLoadError() {
+  const char* const text = dlerror();
+  std::string line = text != nullptr ? text : "unknown reason";
+  return line.substr(0, line.find('\n'));
+}
+
+}  // namespace
+
+std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device) {
+  void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
+  const std::string error = library == nullptr ? LastLoadError() : "";
+  if (library == nullptr && name.find('/') == std::string::npos) {
+    library = dlopen(fmt::format("libnccl-net-{}.so", name).c_str(), RTLD_NOW | RTLD_LOCAL);
+  }
+  if (library == nullptr) {
+    throw UsageError(
+        fmt::format("cannot load the plugin {}: {}; give --plugin the path of a plugin's .so, or tcp", name, error));
+  }
+  std::unique_ptr<Net> net = Probe<abi::TableV8>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV7>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV6>(library, api, device);
+  if (net == nullptr && api != 0) {
+    throw UsageError(
+        fmt::format("{} exports no ncclNetPlugin_v{}: leave out --api or name a version it has", name, api));
+  }
+  if (net == nullptr) {
+    throw UsageError(
+        fmt::format("{} is a library but no ncclNet plugin of v6 to v8: give --plugin another file", name));
+  }
+  return net;
+}
+
+}  // namespace forgive::perf
