@@ -45,6 +45,8 @@ class Sequence {
     for (size_t i = 0; i < world_->connections.size(); ++i) AddConnection(i);
   }
 
+  const Counters& counters() const { return counters_; }
+
   // Runs it; empty if all agreed, else what differed first.
   std::string Run() {
     if (Below(8) != 0) BeginStep();
@@ -464,18 +466,38 @@ class Sequence {
   std::string failure_;
 };
 
+void Add(const Counters& counters, Counters* sum) {
+  sum->late_bytes += counters.late_bytes;
+  sum->duplicate_bytes += counters.duplicate_bytes;
+  sum->out_of_window += counters.out_of_window;
+  sum->malformed += counters.malformed;
+  for (size_t i = 0; i < kDecisions; ++i) sum->decisions[i] += counters.decisions[i];
+}
+
 TEST(ReceiverOracle, AgreesWithArraysOfBytesAfterEveryEventOfRandomSequences) {
   const uint64_t first = FromEnvironment("FORGIVE_TEST_SEED", kFirstSeed);
   const uint64_t count = FromEnvironment("FORGIVE_TEST_SEQUENCES", kSequences);
   EventQueue events(2 * EventQueue::kReserve);
+  Counters reached;
   for (uint64_t seed = first; seed < first + count; ++seed) {
-    const std::string failure = Sequence(seed, &events, false).Run();
-    if (failure.empty()) continue;
+    Sequence sequence(seed, &events, false);
+    const std::string failure = sequence.Run();
+    if (failure.empty()) {
+      Add(sequence.counters(), &reached);
+      continue;
+    }
     Event left;
     while (events.Pop(&left)) continue;
     Sequence(seed, &events, true).Run();  // again, with its events printed
     FAIL() << failure << "\nrepeat: FORGIVE_TEST_SEED=" << seed << " FORGIVE_TEST_SEQUENCES=1 receiver_oracle_test";
   }
+  if (count < 1000) return;
+  // Agreement means something only where things happened.
+  EXPECT_GT(reached.late_bytes, count);
+  EXPECT_GT(reached.duplicate_bytes, count);
+  EXPECT_GT(reached.out_of_window, count / 100);
+  EXPECT_GT(reached.malformed, count / 100);
+  for (size_t i = 0; i < kDecisions; ++i) EXPECT_GT(reached.decisions[i], count / 100) << "reason " << i;
 }
 
 }  // namespace
