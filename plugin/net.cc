@@ -65,11 +65,8 @@ Process* ProcessOfDevice(int device) {
 }
 
 std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, Handle* handle, const char** error) {
-  Address peer = handle->address;
-  const Device& local = process->devices()[static_cast<size_t>(device)];
-  // A link-local address is reached through the interface that connects, whatever the listener's was numbered.
-  SetAddressScope(local.interface_index, &peer);
-  if ((AddressFamily(peer) == AF_INET6) != local.ipv6) {
+  const Address& peer = handle->address;
+  if ((AddressFamily(peer) == AF_INET6) != process->devices()[static_cast<size_t>(device)].ipv6) {
     *error = "connect: the peer listens on the other address family; set NCCL_SOCKET_FAMILY alike on all hosts";
     return nullptr;
   }

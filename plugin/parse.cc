@@ -51,16 +51,6 @@ bool ParsePortRange(std::string_view text, uint16_t* low, uint16_t* high) {
   return true;
 }
 
-bool IsHostAndPort(std::string_view text) {
-  const size_t colon = text.rfind(':');
-  if (colon == std::string_view::npos || colon == 0) return false;
-  const std::string_view host = text.substr(0, colon);
-  const bool bracketed = host.size() > 2 && host.front() == '[' && host.back() == ']';
-  if (!bracketed && host.find(':') != std::string_view::npos) return false;
-  uint64_t port = 0;
-  return ParseInteger(text.substr(colon + 1), 1, UINT16_MAX, &port);
-}
-
 std::vector<std::string> SplitList(std::string_view text, char separator) {
   std::vector<std::string> parts;
   while (!text.empty()) {

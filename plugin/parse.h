@@ -20,8 +20,6 @@ bool ParseSwitch(std::string_view text, bool* out);
 bool ParseFraction(std::string_view text, Fraction* out);
 // "PORT" or "LOW-HIGH", 1 to 65535, LOW not above HIGH.
 bool ParsePortRange(std::string_view text, uint16_t* low, uint16_t* high);
-// "HOST:PORT" or "[HOST]:PORT".
-bool IsHostAndPort(std::string_view text);
 std::vector<std::string> SplitList(std::string_view text, char separator);
 
 }  // namespace forgive

@@ -2,12 +2,15 @@
 // The table of environment variables and how each is read.
 #include "plugin/settings.h"
 
+#include <sched.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <climits>
 #include <cstring>
 
+#include "dataplane/fault_driver.h"
+#include "dataplane/socket_address.h"
 #include "plugin/parse.h"
 
 extern char** environ;
@@ -131,6 +134,14 @@ Outcome MaxPayload(const std::string& text, Settings* out) {
   return Outcome::kOk;
 }
 
+Outcome Cpu(const std::string& text, Settings* out) {
+  uint64_t cpu = 0;
+  cpu_set_t allowed;
+  if (!ParseInteger(text, 0, CPU_SETSIZE - 1, &cpu)) return Outcome::kBad;
+  out->engine.cpu = static_cast<int>(cpu);
+  return Good(sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && CPU_ISSET(cpu, &allowed));
+}
+
 Outcome Seed(const std::string& text, Settings* out) {
   uint64_t seed = 0;
   if (!ParseInteger(text, 0, UINT64_MAX, &seed)) return Outcome::kBad;
@@ -215,23 +226,26 @@ constexpr Variable kVariables[] = {
      [](const std::string& t, Settings* s) { return Integer(t, 65536, 1u << 30, &s->engine.receive_buffer_bytes); }},
     {"FORGIVE_BUSY_POLL", "0", "0 or 1 (1: the poll thread never sleeps)",
      [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->engine.busy_poll)); }},
-    {"FORGIVE_CPU", "any", "the number of a CPU, from 0 to 8191",
-     [](const std::string& t, Settings* s) { return Integer(t, 0, 8191, &s->engine.cpu); }},
+    {"FORGIVE_CPU", "any", "the number of a CPU that the process may use", Cpu},
     {"FORGIVE_SEED", "random", "an integer from 0 to 18446744073709551615", Seed},
-    {"FORGIVE_FAULT", "none", "what the fault-injecting driver takes, such as trim=0.05,drop=0.001 (tests)",
+    {"FORGIVE_FAULT", "none",
+     "trim=, drop=, duplicate=, reorder=, corrupt= with fractions, delay_us=, seed=; by comma (tests)",
      [](const std::string& t, Settings* s) {
        s->engine.fault = t;
-       return Good(t.find('=') != std::string::npos);
+       FaultSpec spec;
+       std::string detail;
+       return Good(!t.empty() && ParseFaultSpec(t, &spec, &detail));
      }},
     {"FORGIVE_FAULT_LOG", "none", "the name of a file",
      [](const std::string& t, Settings* s) {
        s->engine.fault_log = t;
        return Good(!t.empty());
      }},
-    {"FORGIVE_RELAY", "none", "HOST:PORT of a user-space relay that stands for the switch",
+    {"FORGIVE_RELAY", "none", "ADDRESS:PORT of a user-space relay that stands for the switch",
      [](const std::string& t, Settings* s) {
        s->engine.relay = t;
-       return Good(IsHostAndPort(t));
+       Address relay;
+       return Good(ParseAddressAndPort(t, &relay));
      }},
     {"FORGIVE_STATS", "none", "the name of a file; %h: host, %p: process, %r: rank as the launcher says, %%: %",
      [](const std::string& t, Settings* s) {

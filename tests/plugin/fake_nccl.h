@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: Apache-2.0
+// A fake NCCL: loads the plugin as NCCL does, any of its API versions, and calls it in the proxy's order.
+#ifndef FORGIVE_TESTS_PLUGIN_FAKE_NCCL_H_
+#define FORGIVE_TESTS_PLUGIN_FAKE_NCCL_H_
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "plugin/forgive.h"
+#include "plugin/nccl_abi.h"
+
+namespace forgive::testing {
+
+// Runs `body` in a child process with these environment variables, so that each test loads the plugin anew. A test
+// failure in the child is printed there and makes the parent's expectation fail. Returns the wait status.
+int RunInChild(const std::vector<std::pair<std::string, std::string>>& environment,
+               const std::function<void()>& body);
+// The same, and the child must end without a failure.
+void ExpectInChild(const std::vector<std::pair<std::string, std::string>>& environment,
+                   const std::function<void()>& body);
+
+// What the plugin logged through NCCL's logger in this process.
+std::vector<std::string> LogLines();
+bool LogContains(const std::string& text);
+void ClearLog();
+
+struct DeviceProperties {
+  std::string name;
+  uint64_t guid = 0;
+  int pointer_support = 0;
+  int speed_mbps = 0;
+  int max_comms = 0;
+  int max_receives = 0;
+};
+
+// The table of one API version behind one face.
+struct Net {
+  const char* name = nullptr;
+  std::function<int()> init;
+  std::function<int(int*)> devices;
+  std::function<int(int, DeviceProperties*)> properties;
+  std::function<int(int, void*, void**)> listen;
+  std::function<int(int, void*, void**)> connect;
+  std::function<int(void*, void**)> accept;
+  std::function<int(void*, void*, size_t, int, void**)> register_memory;
+  std::function<int(void*, void*, size_t, int, uint64_t, int, void**)> register_dma_buffer;
+  std::function<int(void*, void*)> deregister_memory;
+  std::function<int(void*, void*, int, int, void*, void**)> send;
+  std::function<int(void*, int, void**, int*, int*, void**, void**)> receive;
+  std::function<int(void*, int, void**, int*, void**, void**)> flush;
+  std::function<int(void*, int*, int*)> test;
+  std::function<int(void*)> close_send;
+  std::function<int(void*)> close_receive;
+  std::function<int(void*)> close_listen;
+};
+
+// The library, as NCCL opens it.
+class Library {
+ public:
+  Library();
+  ~Library();
+  Library(const Library&) = delete;
+  Library& operator=(const Library&) = delete;
+
+  void* Symbol(const char* name) const;
+  Net Table(int version) const;
+
+  template <typename Function>
+  Function* Get(const char* name) const {
+    return reinterpret_cast<Function*>(Symbol(name));
+  }
+
+ private:
+  void* handle_ = nullptr;
+};
+
+// Two ends of a connection and a buffer registered on each.
+struct Pair {
+  void* send_comm = nullptr;
+  void* receive_comm = nullptr;
+  std::vector<uint8_t> source;
+  std::vector<uint8_t> destination;
+  void* source_handle = nullptr;
+  void* destination_handle = nullptr;
+};
+
+// Listens on device 0, connects to it and accepts, by polling; closes the listen communicator as NCCL does.
+void Connect(const Net& net, void** send_comm, void** receive_comm);
+Pair MakePair(const Net& net, size_t buffer_bytes);
+void ClosePair(const Net& net, Pair* pair);
+
+// Polls until the request is done; returns test's result, and the size in *size. Fails the test after a minute.
+int Wait(const Net& net, void* request, int* size = nullptr);
+// Posts until a request is given; returns the call's result.
+int Send(const Net& net, const Pair& pair, size_t offset, int bytes, void** request);
+int Receive(const Net& net, Pair* pair, size_t offset, int bytes, void** request);
+
+// Calls `poll` until it returns true; false after `seconds`.
+bool PollUntil(const std::function<bool()>& poll, int seconds = 60);
+
+void FillPattern(std::vector<uint8_t>* bytes, uint64_t seed);
+
+}  // namespace forgive::testing
+
+#endif  // FORGIVE_TESTS_PLUGIN_FAKE_NCCL_H_

@@ -1,0 +1,201 @@
+// SPDX-License-Identifier: Apache-2.0
+// Parsing of the environment, and its agreement with the documentation.
+#include "plugin/settings.h"
+
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+#include <sstream>
+
+#include "plugin/parse.h"
+
+namespace forgive {
+namespace {
+
+Settings Parsed(const Environment& environment) {
+  Settings settings;
+  std::vector<std::string> warnings;
+  std::string error;
+  EXPECT_TRUE(ParseSettings(environment, &settings, &warnings, &error)) << error;
+  return settings;
+}
+
+std::string ErrorOf(const Environment& environment) {
+  Settings settings;
+  std::vector<std::string> warnings;
+  std::string error;
+  EXPECT_FALSE(ParseSettings(environment, &settings, &warnings, &error));
+  return error;
+}
+
+TEST(Parse, ReadsFractionsExactlyInPartsPerMillion) {
+  const std::map<std::string, uint32_t> good = {{"0", 0},        {"1", 1000000},       {"0.005", 5000},
+                                                {"0.1", 100000}, {".25", 250000},      {"1.", 1000000},
+                                                {"0.000001", 1}, {"1.000000", 1000000}};
+  for (const auto& [text, ppm] : good) {
+    Fraction fraction{7};
+    EXPECT_TRUE(ParseFraction(text, &fraction)) << text;
+    EXPECT_EQ(fraction.ppm, ppm) << text;
+  }
+  for (const char* text :
+       {"", ".", "1.1", "1.000001", "2", "-0.1", "0.0000001", "1e-3", "0,1", "0.1 ", " 0.1", "+0"}) {
+    Fraction fraction{7};
+    EXPECT_FALSE(ParseFraction(text, &fraction)) << text;
+    EXPECT_EQ(fraction.ppm, 7u) << text;
+  }
+}
+
+TEST(Parse, ReadsPortRangesFromLowToHigh) {
+  uint16_t low = 0;
+  uint16_t high = 0;
+  EXPECT_TRUE(ParsePortRange("4791", &low, &high));
+  EXPECT_EQ(low, 4791);
+  EXPECT_EQ(high, 4791);
+  EXPECT_TRUE(ParsePortRange("1000-2000", &low, &high));
+  EXPECT_EQ(low, 1000);
+  EXPECT_EQ(high, 2000);
+  for (const char* text : {"", "0", "70000", "5-4", "5-", "-5", "5-6-7", "a-b"}) {
+    EXPECT_FALSE(ParsePortRange(text, &low, &high)) << text;
+  }
+}
+
+TEST(Settings, HaveTheDefaultsThatTheTableNames) {
+  const Settings settings = Parsed({});
+  EXPECT_EQ(settings.p_low.ppm, 5000u);
+  EXPECT_EQ(settings.p_high.ppm, 100000u);
+  EXPECT_EQ(settings.engine.transport.forgiveness_probability.ppm, Fraction::kOne);
+  EXPECT_EQ(settings.engine.driver, "udp");
+  EXPECT_EQ(settings.engine.dscp_data, 10);
+  EXPECT_EQ(settings.engine.dscp_control, 46);
+  EXPECT_EQ(settings.engine.dscp_trimmed, 11);
+  EXPECT_EQ(settings.engine.transport.window_bytes, 1048576u);
+  EXPECT_EQ(settings.engine.transport.min_rto, Microseconds(20000));
+  EXPECT_EQ(settings.engine.transport.report_every_packets, 16u);
+  EXPECT_EQ(settings.engine.transport.peer_timeout, Seconds(30));
+  EXPECT_EQ(settings.engine.transport.max_payload_bytes, 4096u);
+  EXPECT_EQ(settings.engine.transport.congestion_control, CongestionControlKind::kDcqcnPaper);
+  EXPECT_TRUE(settings.engine.transport.fabric_trims);
+  EXPECT_TRUE(settings.engine.transport.payload_crc);
+  EXPECT_EQ(settings.engine.receive_buffer_bytes, 67108864u);
+  EXPECT_EQ(settings.ledger_lines, 1048576u);
+  EXPECT_FALSE(settings.gradient_traffic_all);
+  EXPECT_EQ(settings.eligible, Eligible::kReduce);
+  EXPECT_EQ(settings.log, LogLevel::kError);
+}
+
+TEST(Settings, PutEveryValueWhereItBelongs) {
+  const Settings settings = Parsed({{"FORGIVE_P_LOW", "0.01"},
+                                    {"FORGIVE_P_HIGH", "0.2"},
+                                    {"FORGIVE_P", "0"},
+                                    {"FORGIVE_CC", "dcqcn-astra"},
+                                    {"FORGIVE_CC_RESTART", "never"},
+                                    {"FORGIVE_LINK_RATE_MBPS", "400"},
+                                    {"FORGIVE_RTO_US", "70000"},
+                                    {"FORGIVE_BASE_RTT_US", "5000"},
+                                    {"FORGIVE_MAX_PAYLOAD", "1000"},
+                                    {"FORGIVE_RING_RANKS", "8"},
+                                    {"FORGIVE_GRADIENT_TRAFFIC", "all"},
+                                    {"FORGIVE_ELIGIBLE", "all"},
+                                    {"FORGIVE_TRIM", "0"},
+                                    {"FORGIVE_SEED", "18446744073709551615"},
+                                    {"FORGIVE_CPU", "1"}});
+  EXPECT_EQ(settings.p_low.ppm, 10000u);
+  EXPECT_EQ(settings.p_high.ppm, 200000u);
+  EXPECT_EQ(settings.engine.transport.forgiveness_probability.ppm, 0u);
+  EXPECT_EQ(settings.engine.transport.congestion_control, CongestionControlKind::kDcqcnAstra);
+  EXPECT_EQ(settings.engine.transport.congestion_restart, CongestionRestart::kOff);
+  EXPECT_EQ(settings.engine.transport.link_rate.value, 400000000u);
+  EXPECT_EQ(settings.engine.transport.min_rto, Milliseconds(70));
+  EXPECT_EQ(settings.engine.transport.base_rtt, Milliseconds(5));
+  EXPECT_EQ(settings.engine.transport.max_payload_bytes, 992u);
+  EXPECT_EQ(settings.ring_ranks, 8u);
+  EXPECT_EQ(settings.gradient_ranks, 8u);
+  EXPECT_TRUE(settings.gradient_traffic_all);
+  EXPECT_EQ(settings.eligible, Eligible::kAll);
+  EXPECT_FALSE(settings.engine.transport.fabric_trims);
+  EXPECT_EQ(settings.seed, UINT64_MAX);
+  EXPECT_EQ(settings.engine.cpu, 1);
+}
+
+TEST(Settings, AnswerNotBuiltForWhatIsNotBuilt) {
+  for (const auto& [name, value] : std::map<std::string, std::string>{{"FORGIVE_DRIVER", "dpdk"},
+                                                                      {"FORGIVE_CC", "nscc"},
+                                                                      {"FORGIVE_STEP", "operation"},
+                                                                      {"FORGIVE_TRAFFIC_CLASS", "5"}}) {
+    const std::string error = ErrorOf({{name, value}});
+    EXPECT_NE(error.find(name + "=" + value + ": not built"), std::string::npos) << error;
+  }
+}
+
+TEST(Settings, TakeNcclsInterfaceOnlyWhereOursIsSilent) {
+  EXPECT_EQ(Parsed({{"NCCL_SOCKET_IFNAME", "^eth,ib"}}).interfaces.variable, "NCCL_SOCKET_IFNAME");
+  const InterfaceFilter filter =
+      Parsed({{"NCCL_SOCKET_IFNAME", "eth"}, {"FORGIVE_INTERFACE", "=ib0,ib1:7"}}).interfaces;
+  EXPECT_EQ(filter.variable, "FORGIVE_INTERFACE");
+  EXPECT_TRUE(filter.exact);
+  EXPECT_FALSE(filter.exclude);
+  EXPECT_EQ(filter.names, (std::vector<std::string>{"ib0", "ib1"}));
+}
+
+TEST(Settings, LeaveStandardErrorToNcclWhereNcclShowsTheLines) {
+  EXPECT_EQ(Parsed({{"NCCL_DEBUG", "info"}}).log, LogLevel::kNone);
+  EXPECT_EQ(Parsed({{"NCCL_DEBUG", "VERSION"}}).log, LogLevel::kError);
+  EXPECT_EQ(Parsed({{"NCCL_DEBUG", "INFO"}, {"FORGIVE_LOG", "debug"}}).log, LogLevel::kDebug);
+}
+
+TEST(Settings, ExpandTheFileNameByHostProcessAndRank) {
+  EXPECT_EQ(Parsed({{"FORGIVE_STATS", "a.%p.%%.%r"}, {"RANK", "3"}}).statistics_file,
+            "a." + std::to_string(getpid()) + ".%.3");
+  EXPECT_NE(ErrorOf({{"FORGIVE_STATS", "a.%r"}}).find("RANK"), std::string::npos);
+  EXPECT_NE(ErrorOf({{"FORGIVE_STATS", "a%"}}).find("FORGIVE_STATS=a%"), std::string::npos);
+}
+
+TEST(Settings, RefuseAnEmptyValueOfEveryVariable) {
+  for (const VariableDescription& variable : DescribeVariables()) {
+    const std::string name(variable.name);
+    EXPECT_NE(ErrorOf({{name, ""}}).find(name + "=:"), std::string::npos) << name;
+  }
+}
+
+TEST(Settings, WarnOfCriticalStepsThatWouldLoseMore) {
+  Settings settings;
+  std::vector<std::string> warnings;
+  std::string error;
+  EXPECT_TRUE(ParseSettings({{"FORGIVE_P_LOW", "0.3"}}, &settings, &warnings, &error));
+  ASSERT_EQ(warnings.size(), 1u);
+  EXPECT_NE(warnings[0].find("FORGIVE_P_LOW"), std::string::npos);
+}
+
+// The rows "| `FORGIVE_X` | default | accepted | ..." of docs/using.md.
+std::map<std::string, std::pair<std::string, std::string>> DocumentedVariables() {
+  std::ifstream file(std::string(FORGIVE_DOCUMENTATION) + "/using.md");
+  std::map<std::string, std::pair<std::string, std::string>> rows;
+  for (std::string line; std::getline(file, line);) {
+    if (!line.starts_with("| `FORGIVE_")) continue;
+    std::vector<std::string> cells;
+    std::stringstream stream(line);
+    for (std::string cell; std::getline(stream, cell, '|');) {
+      const size_t first = cell.find_first_not_of(" `");
+      const size_t last = cell.find_last_not_of(" `");
+      cells.push_back(first == std::string::npos ? "" : cell.substr(first, last - first + 1));
+    }
+    if (cells.size() > 3) rows[cells[1]] = {cells[2], cells[3]};
+  }
+  return rows;
+}
+
+TEST(Settings, AgreeWithTheTableInTheDocumentation) {
+  const auto documented = DocumentedVariables();
+  EXPECT_EQ(documented.size(), DescribeVariables().size());
+  for (const VariableDescription& variable : DescribeVariables()) {
+    const auto row = documented.find(std::string(variable.name));
+    ASSERT_NE(row, documented.end()) << variable.name << " is not in docs/using.md";
+    EXPECT_EQ(row->second.first, variable.default_text) << variable.name;
+    EXPECT_EQ(row->second.second, variable.accepted) << variable.name;
+  }
+}
+
+}  // namespace
+}  // namespace forgive
