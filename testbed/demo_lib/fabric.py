@@ -72,15 +72,16 @@ class LabFabric:
     def counters(self):
         """What the switch has counted since it came up."""
         totals = self._read_status()["totals"]
-        return {name: totals[name] for name in SWITCH_COUNTERS if name in totals}
+        counted = {name: totals[name] for name in SWITCH_COUNTERS if name in totals}
+        return counted | {"tcp_retransmitted_segments": self._tcp_retransmitted_segments()}
 
-    def tcp_name(self):
+    def _tcp_name(self):
         """The congestion control of kernel TCP on the hosts."""
         words = ["cat", "/proc/sys/net/ipv4/tcp_congestion_control", "/proc/sys/net/ipv4/tcp_ecn"]
         name, ecn = call(self.command(0, words), ANSWER_SECONDS, "reading TCP's settings").split()
         return name + (" with ECN" if ecn == "1" else "")
 
-    def tcp_retransmitted_segments(self):
+    def _tcp_retransmitted_segments(self):
         """What kernel TCP has sent again on all hosts since they came up."""
         total = 0
         for rank in range(self.parameters.run["ranks"]):
@@ -90,7 +91,8 @@ class LabFabric:
         return total
 
     def describe(self):
-        return self.status["parameters"] | {"true_backlog": self.status["true_backlog"]}
+        """For results.json: the parameters in full, and what the hosts' kernel brings along."""
+        return {"tcp": self._tcp_name(), "true_backlog": self.status["true_backlog"]} | self.status["parameters"]
 
 
 def _last_line(path):

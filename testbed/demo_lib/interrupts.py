@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Signals that end the demo: noted when they come, acted upon at safe points only, so that nothing started is lost.
+import os
 import signal
+import sys
 import time
 
 from errors import Interrupted
@@ -22,6 +24,12 @@ class Interrupts:
         if self.number is None:
             self.number = number
 
+    def end_at_once(self):
+        """From now on nothing runs beside the demo itself: a signal may end it wherever it is."""
+        self.check()
+        for number in SIGNALS:
+            signal.signal(number, _end)
+
     def check(self):
         """Raises Interrupted if a signal has come."""
         if self.number is not None:
@@ -36,3 +44,8 @@ class Interrupts:
             if rest <= 0:
                 return
             time.sleep(min(rest, 0.05))
+
+
+def _end(number, _):
+    print("demo: interrupted; nothing is left running", file=sys.stderr, flush=True)
+    os._exit(128 + number)

@@ -147,7 +147,7 @@ class Demo:
 
 
 def titles(demo):
-    tcp = demo.described.get("tcp")
+    tcp = demo.described.get("main", {}).get("tcp")
     names = {("variants", algorithm): f"{algorithm}: congested" for algorithm in parameter_file.ALGORITHMS}
     names |= {("light", algorithm): f"{algorithm}: light, the less congested fabric"
               for algorithm in parameter_file.ALGORITHMS}
@@ -162,11 +162,10 @@ def write_file(path, text):
 
 
 def publish(demo, summary):
-    """results.json, the report and its pictures."""
+    """results.json, the report and its pictures. No run is under way any more."""
     path = os.path.join(demo.output, "results.json")
     write_file(path, json.dumps(summary, indent=1) + "\n")
     import report  # matplotlib takes a second to load, and only here is it needed
-    demo.interrupts.check()
     vesting, flows = demo.plotted_traces()
     page = os.path.join(demo.output, "report.html")
     report.write(summary, vesting, flows, page + ".new", os.path.join(demo.output, "pictures"))
@@ -194,6 +193,7 @@ def work(arguments, interrupts):
         with only_one():
             demo.prepare()
             demo.run()
+        interrupts.end_at_once()
         summary = demo.summary()
         paths = publish(demo, summary)
     except OSError as error:

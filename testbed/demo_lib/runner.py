@@ -2,7 +2,6 @@
 # One run: a forgive_perf on each host, bursts beside them, and what all of them have counted.
 import os
 import shutil
-import time
 
 import perf_output
 import statistics_file
@@ -25,6 +24,7 @@ class Runner:
         self.parameters = parameters
         self.folder = folder
         self.count = 0
+        self.counted = None  # (fabric, its counters after its last run)
         for program in (PERF, PLUGIN):
             if not os.path.exists(program):
                 raise DemoError(f"{program} is missing: build it by `testbed/setup`")
@@ -63,7 +63,7 @@ class Runner:
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
         self.count += 1
-        before = fabric.counters()
+        before = self._counters_before(fabric)
         limit = self.parameters.run["run_limit_s"]
         bursts = fabric.start_bursts(self.parameters.run["seed"] + run.turn, limit + 5)
         ranks = []
@@ -79,8 +79,15 @@ class Runner:
             raise DemoError(f"{run.label}: {self._complaint(folder, limit)}")
         return self._collect(run, fabric, folder, before, well)
 
+    def _counters_before(self, fabric):
+        """What the last run on this fabric left: nothing that is counted happens between runs."""
+        if self.counted is not None and self.counted[0] is fabric:
+            return self.counted[1]
+        return fabric.counters()
+
     def _collect(self, run, fabric, folder, before, well):
         after = fabric.counters()
+        self.counted = (fabric, after)
         switch = {name: after[name] - before.get(name, 0) for name in after}
         content = perf_output.read(os.path.join(folder, "result.json"))
         result = perf_output.to_result(run, content, switch, self.parameters.steps)
@@ -107,7 +114,3 @@ class Runner:
 def discard(folder):
     """Removes what the runs wrote."""
     shutil.rmtree(folder, ignore_errors=True)
-
-
-def now():
-    return time.monotonic()
