@@ -119,8 +119,8 @@ void Sender::RestartAtStep(TimePoint now) {
   if (ranges_.HasLost() || !ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return;
   const uint64_t message = ranges_.unsent_message();
   uint64_t& start = step_starts_[message & (step_starts_.size() - 1)];
-  if (start != message + 1 || ranges_.UnsentPlace().offset != 0) return;
-  start = 0;
+  if (start != message + 1) return;
+  start = 0;  // once, though the window or the pacer may hold the message back
   congestion_control_->Restart(now);
   AfterCongestionControl(now);
 }

@@ -188,6 +188,8 @@ TEST(DcqcnAstra, NamesTheSignalThatCameFirstAsTheCutsCause) {
   astra.OnSignal(At(0), CongestionSignal::kTrim);
   astra.OnSignal(At(1), kMark);
   astra.OnDeadline(At(4));
+  EXPECT_EQ(astra.cuts().trim, 1u);
+  EXPECT_EQ(astra.cuts().mark, 0u);
   astra.OnSignal(At(5), kMark);
   astra.OnSignal(At(6), CongestionSignal::kTrim);
   astra.OnDeadline(At(8));
@@ -248,8 +250,9 @@ TEST(DcqcnAstra, CutsByHalfAtOnceOnATimeoutAndKeepsAlpha) {
 
 TEST(DcqcnAstra, BeginsAnewAtLineRateWithARestart) {
   DcqcnAstra astra(ConfigFor(kSeedLine));
-  for (int64_t us = 0; us < 100; ++us) astra.OnSignal(At(us), kMark);
+  for (int64_t us = 0; us < 100; ++us) astra.OnSignal(At(us), CongestionSignal::kTrim);
   astra.Restart(At(100));
+  const uint64_t trims = astra.cuts().trim;
   EXPECT_EQ(astra.current_rate().value, kSeedLine);
   EXPECT_EQ(astra.window_bytes(), 3500000u);
   astra.OnDeadline(At(5000));  // a cut that was pending does not come
@@ -257,6 +260,8 @@ TEST(DcqcnAstra, BeginsAnewAtLineRateWithARestart) {
   astra.OnSignal(At(5001), kMark);
   astra.OnDeadline(At(5005));
   EXPECT_EQ(astra.current_rate().value, kSeedLine - 196893262909);  // like the first cut of a fresh flow
+  EXPECT_EQ(astra.cuts().mark, 1u);
+  EXPECT_EQ(astra.cuts().trim, trims);
 }
 
 TEST(Dcqcn, IsUnpacedAtLineRateWhereTheLinkRateIsNotKnown) {
@@ -354,7 +359,12 @@ TEST(DcqcnPaper, EndsInTheSameStateWhetherPolledOftenOrOnlyAtSignals) {
   TimePoint now = kStart;
   for (int i = 0; i < 300; ++i) {
     const TimePoint next = now + Nanoseconds{static_cast<int64_t>(1 + draw.Below(i % 10 == 0 ? 30000000 : 300000))};
-    for (; now < next; now = now + Nanoseconds{5000}) eager.OnDeadline(now);
+    for (; now < next; now = now + Nanoseconds{5000}) {
+      eager.OnDeadline(now);
+      if (draw.Below(20) != 0) continue;
+      eager.OnSent(now, 3000000);
+      late.OnSent(now, 3000000);
+    }
     now = next;
     const CongestionSignal signal = draw.Below(20) == 0 ? CongestionSignal::kTimeout : CongestionSignal::kTrim;
     eager.OnSignal(now, signal);

@@ -99,6 +99,19 @@ TEST(Sender, TakesNoSegmentForLostThatWasSentWithinTheReorderWindow) {
   EXPECT_EQ(peer.counters.lost_by_rack, 0u);
 }
 
+TEST(Sender, TakesNoPacketOfABurstForLostThoughTheWireClockIsCoarserThanTheBurst) {
+  Peer peer;
+  peer.now = TimePoint{kStart.ns / 64 * 64 + 10};
+  peer.Post(2 * kPayload);
+  peer.Credit(1);
+  const auto packets = peer.Drain();
+  peer.Advance(Nanoseconds{64 + 53});  // the round trip is one unit of that clock, the reorder window 16 ns
+  peer.SetNewest(packets[1]);
+  peer.AddSack(kPayload, 2 * kPayload + 16);
+  peer.Deliver();
+  EXPECT_EQ(peer.counters.lost_by_rack, 0u);
+}
+
 TEST(Sender, LearnsNoTimeFromAReportThatATrimCaused) {
   Peer peer;
   peer.Post(4 * kPayload);
@@ -154,6 +167,23 @@ TEST(Sender, LosesTheWholeFlightAfterATimeoutAndCountsOne) {
   peer.sender.OnDeadline(peer.now);
   EXPECT_EQ(peer.Drain().size(), 4u);
   EXPECT_EQ(peer.counters.timeouts, 1u);
+}
+
+TEST(Sender, WaitsAFullBackedOffTimeoutAfterATimeoutForWhatWasSentLater) {
+  Peer peer;
+  peer.Post(kPayload);
+  peer.Post(kPayload);
+  peer.Credit(1);
+  const auto first = peer.Drain();
+  peer.Advance(Milliseconds(5));  // well over one smoothed RTT
+  peer.Credit(2);
+  peer.Drain();
+  peer.now = kStart + Milliseconds(20);
+  peer.sender.OnDeadline(peer.now);
+  const auto again = peer.Drain();
+  ASSERT_EQ(again.size(), 1u);
+  EXPECT_EQ(again[0].stream_offset, 0u);
+  EXPECT_EQ(peer.sender.next_deadline(), peer.now + Milliseconds(40));
 }
 
 TEST(Sender, RunsTheTimeoutFromTheLastProgress) {
@@ -268,8 +298,13 @@ TEST(Sender, AsksForAProbeAfterAnRtoWithoutCreditAndBacksOff) {
     EXPECT_FALSE(peer.sender.TakeProbeDue(peer.now));
     wait = std::min(wait * 2, Milliseconds(200));
   }
+  peer.Post(16);
   peer.Credit(1);
   EXPECT_EQ(peer.Drain().size(), 1u);
+  // The next wait begins without back-off.
+  peer.report.rcv_nxt = 32;
+  peer.Deliver();
+  EXPECT_EQ(peer.sender.next_deadline(), peer.now + peer.sender.rto());
 }
 
 TEST(Sender, AsksForNoProbeWhileSomethingIsInFlight) {

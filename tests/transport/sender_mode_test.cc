@@ -16,17 +16,18 @@ constexpr uint64_t kLine = 40000000000;
 // A sender under DCQCN `paper`, where the first signal that is obeyed halves the rate at once.
 class SenderMode : public ::testing::Test {
  protected:
-  explicit SenderMode(CongestionRestart restart = CongestionRestart::kAtStep)
-      : sender(MakeConfig(restart), kPayload, 1024 * kPayload, ConnectionHandle{5}, 77, &counters, &events) {}
+  explicit SenderMode(CongestionRestart restart = CongestionRestart::kAtStep,
+                      Nanoseconds base_rtt = Microseconds(70))
+      : sender(MakeConfig(restart, base_rtt), kPayload, 1024 * kPayload, ConnectionHandle{5}, 77, &counters, &events) {}
 
-  static Config MakeConfig(CongestionRestart restart) {
+  static Config MakeConfig(CongestionRestart restart, Nanoseconds base_rtt) {
     Config config;
     config.payload_crc = false;
     config.max_messages = 16;
     config.congestion_control = CongestionControlKind::kDcqcnPaper;
     config.congestion_restart = restart;
     config.link_rate = {kLine};
-    config.base_rtt = Microseconds(70);
+    config.base_rtt = base_rtt;
     config.pacing_burst_bytes = 1 << 20;
     config.min_rto = Milliseconds(20);
     return config;
@@ -175,6 +176,18 @@ TEST_F(SenderMode, IsExemptOnlyForTheMessagesThatTheFlagsSpeakFor) {
   EXPECT_EQ(cuts(), 1u);
 }
 
+TEST_F(SenderMode, ObeysWhenTheStepOfAMessageInFlightHasClosed) {
+  Post(2);
+  SetFlags(true, false, 2);
+  Credit(2);
+  const auto packets = Drain();
+  SetFlags(false, false, 2);
+  Mark(packets[3]);
+  Deliver();
+  EXPECT_EQ(sender.mode(now), Mode::kObeying);
+  EXPECT_EQ(counters.rate_cuts_mark, 1u);
+}
+
 TEST_F(SenderMode, ObeysAfterAnRtoWithoutAReport) {
   Post(1);
   SetFlags(true, false, 1);
@@ -238,7 +251,11 @@ TEST_F(SenderMode, CutsOnATimeoutThoughExempt) {
   SetFlags(true, false, 1);
   Credit(1);
   Drain();
-  now = sender.next_deadline();
+  const TimePoint due = sender.next_deadline();
+  now = due - Nanoseconds{1};
+  Deliver();  // the peer lives, and the exemption with it, but nothing is acknowledged
+  now = due;
+  ASSERT_EQ(sender.mode(now), Mode::kExempt);
   sender.OnDeadline(now);
   EXPECT_EQ(counters.timeouts, 1u);
   EXPECT_EQ(counters.rate_cuts_timeout, 1u);
@@ -296,6 +313,94 @@ TEST_F(SenderMode, RestartsForEveryStepWhoseStartAReportNamedThoughALaterOneIsNa
   ASSERT_EQ(sender.rate().value, kLine / 2);
   Drain();
   EXPECT_EQ(sender.rate().value, kLine);
+}
+
+TEST_F(SenderMode, RestartsOnceThoughTheFirstMessageOfTheStepIsHeldBack) {
+  Post(1, 1 << 20);  // fills the window
+  Post(1);
+  report.has_step_start = true;
+  report.step_start_message = 1;
+  Credit(2);
+  const auto packets = Drain();
+  now = now + Milliseconds(1);
+  Drain();
+  Mark(packets[0]);
+  Deliver();
+  ASSERT_EQ(sender.rate().value, kLine / 2);
+  Drain();
+  EXPECT_EQ(sender.rate().value, kLine / 2);
+}
+
+TEST_F(SenderMode, RepeatsWhatTheLastStepLostBeforeItRestarts) {
+  Post(2);
+  Credit(1);
+  const auto packets = Drain();
+  Trim(packets[0], true);
+  report.has_step_start = true;
+  report.step_start_message = 1;
+  Credit(2);
+  DataHeader header;
+  const uint8_t* payload = nullptr;
+  ASSERT_TRUE(sender.NextPacket(now, &header, &payload));
+  EXPECT_EQ(header.message_number, 0u);
+  EXPECT_EQ(sender.rate().value, kLine / 2);
+  ASSERT_TRUE(sender.NextPacket(now, &header, &payload));
+  EXPECT_EQ(header.message_number, 1u);
+  EXPECT_EQ(sender.rate().value, kLine);
+}
+
+class SenderModeOnAShortPath : public SenderMode {
+ protected:
+  // The byte counter of `paper` is 200/7 RTT at line rate: 100 kB.
+  SenderModeOnAShortPath() : SenderMode(CongestionRestart::kOff, Nanoseconds{700}) {}
+};
+
+TEST_F(SenderModeOnAShortPath, CountsTheBytesItSendsTowardsTheByteCounter) {
+  Post(1, 200 * kPayload);
+  Credit(1);
+  DataHeader header;
+  const uint8_t* payload = nullptr;
+  ASSERT_TRUE(sender.NextPacket(now, &header, &payload));
+  Mark(header);
+  Deliver();
+  ASSERT_EQ(sender.rate().value, kLine / 2);
+  Drain();  // 199 packets of 1,146 bytes on the wire, at one moment: two increases
+  EXPECT_EQ(sender.rate().value, kLine / 8 * 7);
+}
+
+class SenderModeByMeasuredRtt : public SenderMode {
+ protected:
+  SenderModeByMeasuredRtt() : SenderMode(CongestionRestart::kOff, Nanoseconds{0}) {}
+};
+
+TEST_F(SenderModeByMeasuredRtt, SetsTheTimersByTheLeastRttMeasured) {
+  Post(1, 4 * kPayload);
+  Credit(1);
+  const auto packets = Drain();
+  now = now + Microseconds(700);
+  Mark(packets[0]);
+  Deliver();  // measures 700 us, after the cut: its increase timer was set by the initial RTT of 1 ms
+  now = now + Microseconds(786);
+  sender.OnDeadline(now);
+  ASSERT_EQ(sender.rate().value, kLine / 4 * 3);
+  now = now + Microseconds(549);
+  sender.OnDeadline(now);
+  EXPECT_EQ(sender.rate().value, kLine / 4 * 3);
+  now = now + Microseconds(1);
+  sender.OnDeadline(now);
+  EXPECT_EQ(sender.rate().value, kLine / 8 * 7);
+}
+
+TEST_F(SenderMode, KeepsToTheConfiguredBaseRttWhateverItMeasures) {
+  Post(1, 4 * kPayload);
+  Credit(1);
+  const auto packets = Drain();
+  now = now + Microseconds(700);
+  Mark(packets[0]);
+  Deliver();
+  now = now + Microseconds(110);
+  sender.OnDeadline(now);
+  EXPECT_EQ(sender.rate().value, kLine / 8 * 7);
 }
 
 class SenderModeWithoutRestart : public SenderMode {

@@ -202,6 +202,22 @@ TEST(Sender, IgnoresAReportOlderThanItsWindow) {
   EXPECT_EQ(peer.counters.stale_reports, 1u);
 }
 
+TEST(Sender, TakesAReportThatWasOvertakenLongAfterTheFirstThousands) {
+  Peer peer;
+  peer.Post(4 * kPayload);
+  peer.Credit(1);
+  peer.Drain();
+  for (int i = 0; i < 3000; ++i) peer.Deliver();
+  const uint64_t skipped = peer.report.report_number++;
+  peer.Deliver();
+  Report late = peer.report;
+  late.report_number = skipped;
+  late.rcv_nxt = kPayload;
+  peer.sender.OnReport(peer.now, late);
+  EXPECT_EQ(peer.counters.stale_reports, 0u);
+  EXPECT_EQ(peer.sender.bytes_in_flight(), 3 * kPayload);
+}
+
 TEST(Sender, TakesAcknowledgementsAndCreditButNoFlagsFromAReportThatWasOvertaken) {
   Peer peer;
   peer.Post(4 * kPayload);
