@@ -29,6 +29,7 @@ def parse(words):
     parser.add_argument("--only", metavar="NAMES", default="", help="these policies only, by commas")
     parser.add_argument("--keep", action="store_true", help="keep what every run wrote, in OUTPUT/runs")
     parser.add_argument("--output", metavar="DIR", default="build/demo", help="where results go (build/demo)")
+    parser.add_argument("--config", metavar="FILE", help="parameters from another file than testbed/demo.toml")
     parser.add_argument("--only-check", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if not arguments.setup and not arguments.userspace and os.geteuid() != 0:

@@ -187,7 +187,7 @@ def only_one():
 
 
 def work(arguments, interrupts):
-    parameters = parameter_file.load(quick=arguments.quick, userspace=arguments.userspace, steps=arguments.steps)
+    parameters = parameter_file.load(arguments.config, quick=arguments.quick, userspace=arguments.userspace, steps=arguments.steps)
     demo = Demo(arguments, parameters, interrupts)
     try:
         with only_one():

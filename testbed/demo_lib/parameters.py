@@ -13,8 +13,8 @@ POLICIES = ("tcp", "plain", "tight", "exempt-only", "forgive-reduce", "forgive-a
 ALGORITHMS = ("direct", "ring")
 
 _RUN_KEYS = {"ranks": int, "steps": int, "critical": list, "compute_ms": int, "bytes": int, "turns": int,
-             "light_turns": int, "light_algorithms": list, "seed": int, "run_limit_s": int, "total_limit_s": int,
-             "trace_interval_us": int}
+             "light_turns": int, "algorithms": list, "light_algorithms": list, "seed": int, "run_limit_s": int,
+             "total_limit_s": int, "trace_interval_us": int}
 
 
 @dataclasses.dataclass
@@ -49,7 +49,7 @@ class Parameters:
                 "algorithms": self.algorithms, "policies": self.policies, **content}
 
 
-def read_file(path=FILE):
+def read_file(path):
     try:
         with open(path, "rb") as file:
             return tomllib.load(file)
@@ -66,8 +66,9 @@ def _texts(table, where):
     return {name: str(value) for name, value in table.items()}
 
 
-def load(path=FILE, quick=False, userspace=False, steps=None):
+def load(path=None, quick=False, userspace=False, steps=None):
     """Reads and checks the file. Raises DemoError that names the key."""
+    path = os.path.abspath(path or FILE)
     content = read_file(path)
     for table in ("lab", "burst", "run", "environment", "algorithm", "policy"):
         if not isinstance(content.get(table), dict):
@@ -103,6 +104,7 @@ def _check_run(run, path):
     for key in ("ranks", "steps", "bytes", "turns", "run_limit_s", "total_limit_s"):
         if run[key] < 1:
             raise DemoError(f"{path}: run.{key} = {run[key]}: give 1 or more")
-    for algorithm in run["light_algorithms"]:
-        if algorithm not in ALGORITHMS:
-            raise DemoError(f"{path}: run.light_algorithms: {algorithm} is neither of {', '.join(ALGORITHMS)}")
+    for key in ("algorithms", "light_algorithms"):
+        for algorithm in run[key]:
+            if algorithm not in ALGORITHMS:
+                raise DemoError(f"{path}: run.{key}: {algorithm} is neither of {', '.join(ALGORITHMS)}")

@@ -14,9 +14,17 @@ POLL_SECONDS = 0.02
 _libc = ctypes.CDLL(None)
 
 
-def _die_with_parent():
+def _begin_child(niceness):
     """In the child: should the demo be killed, the kernel ends the child too."""
     _libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if niceness:
+        try:
+            os.setpriority(os.PRIO_PROCESS, 0, niceness)
+            # Where the kernel groups processes by session, niceness counts within a group only: the group has its own.
+            with open("/proc/self/autogroup", "w", encoding="ascii") as file:
+                file.write(str(niceness))
+        except OSError:
+            pass  # without root: as any other program
 
 
 class Processes:
@@ -26,13 +34,13 @@ class Processes:
         self.interrupts = interrupts
         self.running = []
 
-    def start(self, command, environment=None, log=os.devnull, stdout=None):
+    def start(self, command, environment=None, log=os.devnull, stdout=None, niceness=0):
         """Starts a program in a session of its own (an interrupt of the terminal is the demo's to handle)."""
         with open(log, "ab") as file:
             try:
                 process = subprocess.Popen(command, env=environment, stdin=subprocess.DEVNULL,
                                            stdout=stdout if stdout is not None else file, stderr=file,
-                                           start_new_session=True, preexec_fn=_die_with_parent)
+                                           start_new_session=True, preexec_fn=lambda: _begin_child(niceness))
             except OSError as error:
                 raise DemoError(f"{command[0]}: {error.strerror}: build it by `testbed/setup`") from error
         self.running.append(process)

@@ -2,7 +2,7 @@
 # Which runs there are and in what order: policies in turns, so that the machine's noise hits all alike.
 import dataclasses
 
-from parameters import ALGORITHMS, POLICIES
+from parameters import POLICIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,10 +32,10 @@ class Block:
 
 def blocks(run, policies):
     """In the order of their importance: first turns of both algorithms, the light row, then further turns."""
-    order = [("main", 1, algorithm) for algorithm in ALGORITHMS]
+    order = [("main", 1, algorithm) for algorithm in run["algorithms"]]
     order += [("light", turn, algorithm) for turn in range(1, run["light_turns"] + 1)
               for algorithm in run["light_algorithms"]]
-    order += [("main", turn, algorithm) for turn in range(2, run["turns"] + 1) for algorithm in ALGORITHMS]
+    order += [("main", turn, algorithm) for turn in range(2, run["turns"] + 1) for algorithm in run["algorithms"]]
     return [Block(row, turn, algorithm,
                   tuple(Run(row, turn, algorithm, policy, traced=(row == "main" and turn == 1 and policy != "tcp"))
                         for policy in policies))

@@ -11,7 +11,7 @@ import table
 import traces
 
 TITLES = {(row, algorithm): f"{row} {algorithm}" for row in ("variants", "light") for algorithm in ("direct", "ring")}
-RUN = {"turns": 2, "light_turns": 1, "light_algorithms": ["direct"]}
+RUN = {"turns": 2, "light_turns": 1, "algorithms": ["direct", "ring"], "light_algorithms": ["direct"]}
 
 
 def test_the_bar_of_the_longest_time_is_the_longest(a_summary):
