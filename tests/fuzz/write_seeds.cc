@@ -80,16 +80,22 @@ bool WriteWireSeeds(const std::filesystem::path& folder) {
 
 // Scripts of endpoint_fuzz.cc: a byte of settings, then operations with their arguments.
 bool WriteEndpointSeeds(const std::filesystem::path& folder) {
-  const Bytes transfer = {0x03, 1, 4, 0, 0, 0, 4, 0, 2, 2, 2};
-  const Bytes trim_forgiven = {0x03, 9, 200, 1, 4, 0, 7, 0, 4, 0, 2, 3, 0, 3, 0, 6, 0, 0, 3, 0, 2, 2, 10, 2};
-  const Bytes drop_and_time = {0x03, 1, 8, 0, 0, 0, 8, 0, 2, 5, 0, 5, 1, 8, 24, 2, 8, 26, 2, 2};
-  const Bytes mutated_with_tags = {0x03, 1, 2, 0, 0, 0, 2, 0, 2, 7, 0, 20, 3, 0, 7, 0, 60, 3, 0, 2};
-  const Bytes mutated_without_tags = {0x00, 1, 2, 0, 0, 0, 2, 0, 2, 7, 0, 20, 3, 0, 7, 0, 34, 3, 0, 2};
-  const Bytes close_in_the_middle = {0x03, 1, 9, 0, 0, 0, 9, 0, 3, 0, 11, 1, 2, 2, 11, 0, 2};
-  const Bytes too_long = {0x03, 1, 1, 0, 0, 0, 2, 0, 2, 2, 8, 27, 2};
-  const Bytes injected = {0x03, 12, 60, 1, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 3, 1, 2, 3, 2};
+  const Bytes transfer = {0x03, 1, 4, 0, 0, 4, 0, 2, 2, 2};
+  // A step of p = 0.6, an eligible and forgivable receive; the first segment arrives, the second is cut, and comes
+  // once more after it was forgiven.
+  const Bytes trim_forgiven = {0x03, 9, 200, 1, 4, 7, 0, 4, 0, 3, 0, 3, 0, 6, 0, 0, 4, 0, 3, 0, 2, 2, 10, 2};
+  const Bytes late_payload = {0x03, 9, 200, 1, 4, 7, 0, 4, 0, 3, 0, 3, 0, 8, 27, 2, 6, 0, 0, 3, 0, 2, 2};
+  const Bytes unforgivable = {0x03, 9, 200, 1, 4, 3, 0, 4, 0, 3, 0, 3, 0, 6, 0, 0, 3, 0, 10, 6, 0, 9, 3, 0, 2, 2};
+  const Bytes drop_and_time = {0x03, 1, 8, 0, 0, 8, 0, 2, 5, 0, 5, 1, 8, 24, 2, 8, 26, 2, 2};
+  const Bytes mutated_with_tags = {0x03, 1, 2, 0, 0, 2, 0, 3, 0, 7, 0, 20, 3, 3, 0, 7, 0, 60, 1, 3, 0, 2};
+  const Bytes mutated_without_tags = {0x00, 1, 2, 0, 0, 2, 0, 3, 0, 7, 0, 20, 3, 3, 0, 7, 0, 34, 1, 3, 0, 2};
+  const Bytes marked = {0x03, 1, 8, 0, 0, 8, 0, 3, 0, 13, 0, 13, 2, 3, 0, 3, 0, 2, 2};
+  const Bytes close_in_the_middle = {0x03, 1, 9, 0, 0, 9, 0, 3, 0, 3, 0, 11, 1, 2, 2, 11, 0, 2};
+  const Bytes too_long = {0x03, 1, 1, 0, 0, 2, 0, 2, 2, 8, 27, 2};
+  const Bytes injected = {0x03, 12, 1, 14, 1, 1, 0, 0, 0, 0, 0, 1, 2, 3, 4, 5, 6, 7, 12, 0, 3, 1, 2, 3, 2};
   return WriteFile(folder / "transfer", transfer) && WriteFile(folder / "trim_forgiven", trim_forgiven) &&
-         WriteFile(folder / "drop_and_time", drop_and_time) &&
+         WriteFile(folder / "late_payload", late_payload) && WriteFile(folder / "unforgivable", unforgivable) &&
+         WriteFile(folder / "drop_and_time", drop_and_time) && WriteFile(folder / "marked", marked) &&
          WriteFile(folder / "mutated_with_tags", mutated_with_tags) &&
          WriteFile(folder / "mutated_without_tags", mutated_without_tags) &&
          WriteFile(folder / "close_in_the_middle", close_in_the_middle) && WriteFile(folder / "too_long", too_long) &&

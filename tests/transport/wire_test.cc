@@ -602,6 +602,10 @@ TEST(WireDeathTest, AWriterRefusesWhatAParserWouldRefuse) {
   below.request_count = 1;
   below.requests[0] = Range{48, 80};
   EXPECT_DEATH(Written(below), "check failed");
+  Report empty;
+  empty.sack_count = 1;
+  empty.sacks[0] = Range{16, 16};
+  EXPECT_DEATH(Written(empty), "check failed");
   Report odd;
   odd.sack_count = 1;
   odd.sacks[0] = Range{16, 40};
