@@ -22,8 +22,8 @@ class CongestionControl {
   // A signal that is obeyed. The cut may come at once or later, by OnDeadline: cuts() says. kTimeout comes at most
   // once per RTO.
   virtual void OnSignal(TimePoint now, CongestionSignal signal) = 0;
-  virtual void OnSent(TimePoint now, uint64_t bytes) = 0;   // on the wire: byte counters
-  virtual void OnDeadline(TimePoint now) = 0;               // timers
+  virtual void OnSent(TimePoint now, uint64_t bytes) = 0;  // on the wire: byte counters
+  virtual void OnDeadline(TimePoint now) = 0;              // timers
   virtual TimePoint next_deadline() const = 0;
   virtual void set_base_rtt(Nanoseconds rtt) = 0;
 

@@ -9,11 +9,11 @@
 namespace forgive {
 namespace {
 
-constexpr uint64_t kLeastRateShare = 1000;     // of the line rate
-constexpr uint64_t kFirstStepShare = 2000;     // astra
-constexpr uint64_t kStepShare = 1000;          // astra's later steps, paper's additive ones
-constexpr uint64_t kHyperStepShare = 100;      // paper
-constexpr uint32_t kFastRecoveries = 5;        // paper: F
+constexpr uint64_t kLeastRateShare = 1000;  // of the line rate
+constexpr uint64_t kFirstStepShare = 2000;  // astra
+constexpr uint64_t kStepShare = 1000;       // astra's later steps, paper's additive ones
+constexpr uint64_t kHyperStepShare = 100;   // paper
+constexpr uint32_t kFastRecoveries = 5;     // paper: F
 
 // How many ticks of `interval` from `next` on are due at `now`, and `next` moved past them.
 uint64_t TakeTicks(TimePoint now, Nanoseconds interval, TimePoint* next) {

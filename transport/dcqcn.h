@@ -131,11 +131,11 @@ class DcqcnPaper final : public Dcqcn {
   Nanoseconds alpha_interval_{};
   Nanoseconds increase_interval_{};
   uint64_t byte_counter_bytes_ = 0;
-  bool notified_ = false;  // ever
+  bool notified_ = false;          // ever
   TimePoint next_notification_{};  // none counts before it
   TimePoint next_alpha_ = kNever;
   TimePoint next_increase_ = kNever;
-  uint64_t bytes_ = 0;           // since the byte counter's last increase
+  uint64_t bytes_ = 0;            // since the byte counter's last increase
   uint32_t timer_increases_ = 0;  // T
   uint32_t byte_increases_ = 0;   // BC
 };

@@ -400,7 +400,10 @@ void Sender::OnDeadline(TimePoint now) {
 
 TimePoint Sender::next_deadline() const {
   if (peer_closed_) return kNever;
-  TimePoint next = Earlier(congestion_deadline_, probe_at_);
+  TimePoint next = probe_at_;
+  // The rate's timers are evaluated late without harm: they wake nobody who has nothing to send.
+  const bool sendable = ranges_.HasLost() || (ranges_.HasUnsent() && ranges_.unsent_message() < credit_);
+  if (sendable) next = Earlier(next, congestion_deadline_);
   for (uint16_t path = 0; path < kPaths; ++path) next = Earlier(next, TimeoutOf(path));
   Candidate candidate;
   if (!FindCandidate(&candidate)) return next;

@@ -96,7 +96,7 @@ class Sender {
 
   Nanoseconds smoothed_rtt() const;
   Nanoseconds rto() const;
-  BitsPerSecond rate() const;   // 0: not limited
+  BitsPerSecond rate() const;      // 0: not limited
   Mode mode(TimePoint now) const;  // of the newest message sent
   uint64_t bytes_in_flight() const;
 

@@ -161,7 +161,8 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
   if (index < next_ && StreamBegin(index) < range.begin) ++index;
   const uint64_t end = Locate(range.end);  // extents tile, so what is before lies inside
   uint64_t fresh = 0;
-  for (index = unacknowledged_.FindFirst(index, end); index < end; index = unacknowledged_.FindFirst(index + 1, end)) {
+  for (index = unacknowledged_.FindFirst(index, end); index < end;
+       index = unacknowledged_.FindFirst(index + 1, end)) {
     const uint32_t slot = static_cast<uint32_t>(index & mask_);
     paths_[records_[slot].path].last_progress = now;
     if (lost_.Test(index)) {

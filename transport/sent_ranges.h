@@ -83,7 +83,7 @@ class SentRanges {
     return {unsent_message_, unsent_offset_, left < max_payload_ ? left : max_payload_};
   }
   uint64_t unsent_position() const { return next_position_; }  // stream positions before it were sent
-  uint64_t UnsentEnd() const {                                   // the end of its stream extent
+  uint64_t UnsentEnd() const {                                 // the end of its stream extent
     const SentMessage& sending = message(unsent_message_);
     return sending.length - unsent_offset_ > max_payload_ ? next_position_ + max_payload_ : sending.stream_end;
   }
@@ -142,7 +142,9 @@ class SentRanges {
     TimePoint last_progress{INT64_MIN};
   };
 
-  const SentMessage& MessageOf(const Record& record) const { return messages_[record.message & (messages_.size() - 1)]; }
+  const SentMessage& MessageOf(const Record& record) const {
+    return messages_[record.message & (messages_.size() - 1)];
+  }
   uint32_t LengthOf(const Record& record) const;
   void Append(uint32_t slot);
   void Unlink(uint32_t slot);
@@ -162,11 +164,11 @@ class SentRanges {
   uint64_t begun_ = 0;
   uint64_t unsent_message_ = 0;
   uint32_t unsent_offset_ = 0;
-  uint64_t stream_end_ = 0;    // of all posted messages
-  uint64_t segment_end_ = 0;   // of all posted messages
+  uint64_t stream_end_ = 0;   // of all posted messages
+  uint64_t segment_end_ = 0;  // of all posted messages
   uint64_t next_position_ = 0;
-  uint64_t front_ = 0;  // the first segment that is not acknowledged
-  uint64_t next_ = 0;   // the first one never sent
+  uint64_t front_ = 0;      // the first segment that is not acknowledged
+  uint64_t next_ = 0;       // the first one never sent
   uint64_t lost_hint_ = 0;  // no lost segment before it
   uint64_t lost_count_ = 0;
   uint64_t bytes_in_flight_ = 0;

@@ -12,7 +12,7 @@ namespace forgive {
 namespace {
 
 constexpr TimePoint kStart{5000000000};
-constexpr uint64_t kSeedLine = 400000000000;   // the seed's
+constexpr uint64_t kSeedLine = 400000000000;  // the seed's
 constexpr uint64_t kPaperLine = 40000000000;  // SIGCOMM'15's
 constexpr CongestionSignal kMark = CongestionSignal::kMark;
 

@@ -16,9 +16,9 @@ constexpr uint64_t kLine = 40000000000;
 // A sender under DCQCN `paper`, where the first signal that is obeyed halves the rate at once.
 class SenderMode : public ::testing::Test {
  protected:
-  explicit SenderMode(CongestionRestart restart = CongestionRestart::kAtStep,
-                      Nanoseconds base_rtt = Microseconds(70))
-      : sender(MakeConfig(restart, base_rtt), kPayload, 1024 * kPayload, ConnectionHandle{5}, 77, &counters, &events) {}
+  explicit SenderMode(CongestionRestart restart = CongestionRestart::kAtStep, Nanoseconds base_rtt = Microseconds(70))
+      : sender(MakeConfig(restart, base_rtt), kPayload, 1024 * kPayload, ConnectionHandle{5}, 77, &counters,
+               &events) {}
 
   static Config MakeConfig(CongestionRestart restart, Nanoseconds base_rtt) {
     Config config;
@@ -389,6 +389,22 @@ TEST_F(SenderModeByMeasuredRtt, SetsTheTimersByTheLeastRttMeasured) {
   now = now + Microseconds(1);
   sender.OnDeadline(now);
   EXPECT_EQ(sender.rate().value, kLine / 8 * 7);
+}
+
+TEST_F(SenderMode, WakesNobodyForItsRateWhileNothingIsToBeSent) {
+  Post(1);
+  Credit(1);
+  const auto packets = Drain();
+  Mark(packets[1]);
+  Complete(packets[1]);
+  Deliver();
+  ASSERT_EQ(sender.rate().value, kLine / 2);
+  EXPECT_EQ(sender.next_deadline(), kNever);
+  now = now + Microseconds(55);
+  Post(1);
+  Credit(2);
+  EXPECT_EQ(Drain().size(), 2u);
+  EXPECT_EQ(sender.rate().value, kLine / 4 * 3);  // as if it had been asked in time
 }
 
 TEST_F(SenderMode, KeepsToTheConfiguredBaseRttWhateverItMeasures) {

@@ -51,7 +51,8 @@ class PlainReceiver {
     report.trimmed = true;
     report.trimmed_packet_number = static_cast<uint32_t>(header.packet_number);
     if (!whole && !settled_[begin]) {
-      report.requests[report.request_count++] = {begin * 16, begin * 16 + 16 + (header.payload_length + 15) / 16 * 16};
+      report.requests[report.request_count++] = {begin * 16,
+                                                 begin * 16 + 16 + (header.payload_length + 15) / 16 * 16};
       if (!header.carries_end()) report.requests[0].end -= 16;
     }
     return report;
@@ -103,9 +104,13 @@ class PlainReceiver {
 class RandomWorld {
  public:
   explicit RandomWorld(uint64_t seed)
-      : draw_(seed), config_(MakeConfig()), payload_(static_cast<uint32_t>(16 * (1 + draw_.Below(64)))),
-        scoreboard_(payload_ * (2 + draw_.Below(100)) + 32), receiver_(&draw_),
-        sender_(config_, payload_, scoreboard_, ConnectionHandle{1}, 9, &counters_, &events_), memory_(1 << 20) {
+      : draw_(seed),
+        config_(MakeConfig()),
+        payload_(static_cast<uint32_t>(16 * (1 + draw_.Below(64)))),
+        scoreboard_(payload_ * (2 + draw_.Below(100)) + 32),
+        receiver_(&draw_),
+        sender_(config_, payload_, scoreboard_, ConnectionHandle{1}, 9, &counters_, &events_),
+        memory_(1 << 20) {
     const uint32_t count = static_cast<uint32_t>(1 + draw_.Below(40));
     for (uint32_t i = 0; i < count; ++i) {
       const uint64_t most = draw_.Below(4) == 0 ? 20 : 30 * payload_;

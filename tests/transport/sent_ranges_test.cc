@@ -164,7 +164,8 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
       switch (draw.Below(6)) {
         case 0:
           if (ranges.HasRoom()) {
-            const uint32_t length = static_cast<uint32_t>(draw.Below(3) == 0 ? draw.Below(2) : draw.Below(6 * payload));
+            const uint32_t length =
+                static_cast<uint32_t>(draw.Below(3) == 0 ? draw.Below(2) : draw.Below(6 * payload));
             ranges.AddMessage(ranges.posted(), nullptr, length);
           }
           break;
@@ -194,7 +195,8 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
           uint64_t fresh = 0;
           if (draw.Below(2) == 0) range.begin = 0;
           for (auto& [begin, segment] : model) {
-            if (begin < range.begin || segment.end > range.end || segment.state == ModelSegment::kAcknowledged) continue;
+            if (begin < range.begin || segment.end > range.end || segment.state == ModelSegment::kAcknowledged)
+              continue;
             segment.state = ModelSegment::kAcknowledged;
             ++fresh;
           }
