@@ -99,7 +99,8 @@ std::vector<Burst> Schedule(const Options& options) {
 
 class Source {
  public:
-  explicit Source(const Options& options) : options_(options), payload_(static_cast<std::size_t>(options.datagram_bytes)) {}
+  explicit Source(const Options& options)
+      : options_(options), payload_(static_cast<std::size_t>(options.datagram_bytes)) {}
 
   // 0, or 1 after an error line.
   int Open() {
@@ -115,8 +116,7 @@ class Source {
 
   // Sends one burst that began at `start_ns`; ends with it or on a signal.
   void Play(std::int64_t start_ns, const Burst& burst) {
-    const std::int64_t frame_ns =
-        (options_.datagram_bytes + kFrameOverheadBytes) * 8 * 1000 / options_.rate_mbps;
+    const std::int64_t frame_ns = (options_.datagram_bytes + kFrameOverheadBytes) * 8 * 1000 / options_.rate_mbps;
     std::int64_t paid_ns = start_ns;  // what was sent fills the wire up to here
     while (g_ended == 0) {
       const std::int64_t now = std::min(Now(), start_ns + burst.length_ns);
@@ -194,15 +194,15 @@ int Run(const Options& options) {
 
 struct NumberOption {
   const char* name;
-  std::int64_t Options::* field;
+  std::int64_t Options::*field;
   std::int64_t least;
   std::int64_t most;
 };
 
 constexpr NumberOption kNumberOptions[] = {
-    {"--rate-mbps", &Options::rate_mbps, 1, 100'000},     {"--on-ms", &Options::on_ms, 1, 3'600'000},
-    {"--off-ms", &Options::off_ms, 0, 3'600'000},         {"--duration-ms", &Options::duration_ms, 1, 86'400'000},
-    {"--seed", &Options::seed, 0, INT64_MAX},             {"--datagram-bytes", &Options::datagram_bytes, 64, 8'900},
+    {"--rate-mbps", &Options::rate_mbps, 1, 100'000}, {"--on-ms", &Options::on_ms, 1, 3'600'000},
+    {"--off-ms", &Options::off_ms, 0, 3'600'000},     {"--duration-ms", &Options::duration_ms, 1, 86'400'000},
+    {"--seed", &Options::seed, 0, INT64_MAX},         {"--datagram-bytes", &Options::datagram_bytes, 64, 8'900},
 };
 
 // Returns an empty string or what is wrong.
@@ -250,8 +250,9 @@ int main(int count, char** arguments) {
     }
   }
   if (options.destinations.empty() || options.rate_mbps == 0 || options.on_ms == 0 || options.duration_ms == 0) {
-    std::fprintf(stderr, "usage: forgive_burst --to ADDRESS... --rate-mbps N --on-ms N --off-ms N --duration-ms N "
-                         "[--seed N] [--datagram-bytes N] [--print-schedule]\n");
+    std::fprintf(stderr,
+                 "usage: forgive_burst --to ADDRESS... --rate-mbps N --on-ms N --off-ms N --duration-ms N "
+                 "[--seed N] [--datagram-bytes N] [--print-schedule]\n");
     return 2;
   }
   struct sigaction action {};

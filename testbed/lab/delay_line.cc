@@ -3,8 +3,8 @@
 //
 // The switch sends each host's frame out of one end of a veth pair; this program holds the other end. The frames wait
 // in the kernel's receive ring, which they are sent from when due: one copy in, one copy out, no memory but the ring.
-// Frames due within a quantum leave together, up to that early, so that a busy line wakes thousands, not tens of thousands, of
-// times a second; while no frame waits it sleeps.
+// Frames due within a quantum leave together, up to that early, so that a busy line wakes thousands, not tens of
+// thousands, of times a second; while no frame waits it sleeps.
 #include <arpa/inet.h>
 #include <fcntl.h>
 #include <linux/if_packet.h>
@@ -34,11 +34,11 @@ namespace forgive::lab {
 namespace {
 
 constexpr std::int64_t kNanosecondsPerSecond = 1'000'000'000;
-constexpr std::uint32_t kSlotBytes = 9216;        // an Ethernet frame of MTU 9000 and the ring's own header
-constexpr std::uint32_t kBlockBytes = 4 * 9216;   // the smallest multiple of both slot and page
-constexpr std::uint32_t kMostFrames = 1u << 17;   // 1.2 GB
-constexpr std::size_t kBatch = 64;                // frames to a system call
-constexpr int kSendBufferBytes = 512 << 20;       // frames that wait in the switch's queues are still charged to us
+constexpr std::uint32_t kSlotBytes = 9216;       // an Ethernet frame of MTU 9000 and the ring's own header
+constexpr std::uint32_t kBlockBytes = 4 * 9216;  // the smallest multiple of both slot and page
+constexpr std::uint32_t kMostFrames = 1u << 17;  // 1.2 GB
+constexpr std::size_t kBatch = 64;               // frames to a system call
+constexpr int kSendBufferBytes = 512 << 20;      // frames that wait in the switch's queues are still charged to us
 constexpr std::int64_t kStatisticsPeriodNs = 50'000'000;
 
 struct Options {
@@ -52,8 +52,8 @@ struct Options {
 struct Statistics {
   std::uint64_t forwarded = 0;
   std::uint64_t bytes = 0;
-  std::uint64_t overflow = 0;     // the ring was full
-  std::uint64_t too_long = 0;     // frames over the MTU
+  std::uint64_t overflow = 0;  // the ring was full
+  std::uint64_t too_long = 0;  // frames over the MTU
   std::uint64_t send_failed = 0;
   std::uint64_t batches = 0;
   std::uint64_t late_over_1ms = 0;  // left more than 1 ms after they were due
@@ -192,7 +192,8 @@ std::int64_t DelayLine::DueTime(const tpacket2_hdr& slot, std::int64_t now, std:
   return std::min(arrived, now) + options_.delay_ns;
 }
 
-// Puts the frames that are due within a quantum, from the head on, into messages_; sets head_due_ for the first that is not.
+// Puts the frames that are due within a quantum, from the head on, into messages_; sets head_due_ for the first that
+// is not.
 std::size_t DelayLine::CollectDue(std::int64_t now) {
   const std::int64_t real_ahead = Now(CLOCK_REALTIME) - now;
   std::size_t count = 0;

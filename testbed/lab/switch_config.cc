@@ -12,7 +12,7 @@ namespace {
 
 struct NumberKey {
   const char* name;
-  std::uint32_t forgive_switch_parameters::* field;
+  std::uint32_t forgive_switch_parameters::*field;
   std::uint32_t least;
   std::uint32_t most;
 };

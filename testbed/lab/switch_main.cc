@@ -201,11 +201,12 @@ int OpenPin(const std::string& pins, const char* name) { return bpf_obj_get((pin
 
 void PrintPort(std::uint32_t ifindex, const forgive_port_counters& port, bool first) {
   using Number = unsigned long long;
-  std::printf("%s\"%u\": {\"whole\": %llu, \"trimmed\": %llu, \"marked\": %llu, \"control\": %llu, \"other\": %llu, "
-              "\"dropped\": %llu, \"gso_refused\": %llu, \"unlogged\": %llu, \"log_lost\": %llu, \"bytes\": %llu}",
-              first ? "" : ", ", ifindex, Number{port.whole}, Number{port.trimmed}, Number{port.marked},
-              Number{port.control}, Number{port.other}, Number{port.dropped}, Number{port.gso_refused},
-              Number{port.unlogged}, Number{port.log_lost}, Number{port.bytes});
+  std::printf(
+      "%s\"%u\": {\"whole\": %llu, \"trimmed\": %llu, \"marked\": %llu, \"control\": %llu, \"other\": %llu, "
+      "\"dropped\": %llu, \"gso_refused\": %llu, \"unlogged\": %llu, \"log_lost\": %llu, \"bytes\": %llu}",
+      first ? "" : ", ", ifindex, Number{port.whole}, Number{port.trimmed}, Number{port.marked}, Number{port.control},
+      Number{port.other}, Number{port.dropped}, Number{port.gso_refused}, Number{port.unlogged},
+      Number{port.log_lost}, Number{port.bytes});
 }
 
 forgive_port_counters Sum(const std::vector<forgive_port_counters>& parts) {

@@ -3,7 +3,12 @@
 //
 // Built twice: as it is, it decides by the true backlog of the port's qdisc; with FORGIVE_VIRTUAL_QUEUE, for kernels
 // without the kfunc bpf_cast_to_kern_ctx, by a queue that it imagines (which drifts from the true one).
+// clang-format off: what follows it needs the types of the first
 #include <linux/bpf.h>
+#include <bpf/bpf_core_read.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+// clang-format on
 #include <linux/if_ether.h>
 #include <linux/in.h>
 #include <linux/ip.h>
@@ -12,10 +17,6 @@
 #include <linux/udp.h>
 #include <stdbool.h>
 #include <stddef.h>
-
-#include <bpf/bpf_core_read.h>
-#include <bpf/bpf_endian.h>
-#include <bpf/bpf_helpers.h>
 
 #include "testbed/lab/switch_layout.h"
 #include "transport/wire_layout.h"
@@ -214,8 +215,7 @@ static __always_inline struct packet_facts Examine(struct __sk_buff *skb) {
     facts.is_ipv4 = true;
     facts.dscp = ip->tos >> 2;
     facts.ecn = ip->tos & FORGIVE_ECN_MASK;
-    facts.is_udp =
-        ip->ihl == 5 && ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(FORGIVE_FRAGMENT_MASK));
+    facts.is_udp = ip->ihl == 5 && ip->protocol == IPPROTO_UDP && !(ip->frag_off & bpf_htons(FORGIVE_FRAGMENT_MASK));
   } else if (ethernet->h_proto == bpf_htons(ETH_P_IPV6)) {
     struct ipv6hdr *ip = (void *)(ethernet + 1);
     if ((void *)(ip + 1) > data_end) return facts;

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# What the tests of whole labs share: the command, a lab for one test, and a look at everything a lab could leave behind.
+# What the tests of whole labs share: the command, a lab for one test, a look at what a lab could leave behind.
 import contextlib
 import json
 import os
@@ -12,6 +12,8 @@ import pytest
 HERE = os.path.dirname(os.path.realpath(__file__))
 LAB = os.path.realpath(os.path.join(HERE, "..", "..", "testbed", "lab", "lab"))
 BUILD = os.environ.get("FORGIVE_TEST_BUILD", os.path.realpath(os.path.join(HERE, "..", "..", "build", "release")))
+# Of the labs that tests make: a user's own labs may be up meanwhile.
+NAME = "fgvtest"
 TRAFFIC = os.path.join(HERE, "traffic.py")
 
 
@@ -64,7 +66,7 @@ class Lab:
 
 
 @contextlib.contextmanager
-def lab_up(*flags, name="test"):
+def lab_up(*flags, name=NAME):
     result = run("up", "--name", name, "--build", BUILD, *flags)
     assert result.returncode == 0, result.stderr
     try:
@@ -74,24 +76,24 @@ def lab_up(*flags, name="test"):
 
 
 def traces():
-    """Everything on this machine that a lab might leave behind."""
-    def entries(folder):
-        return sorted(os.listdir(folder)) if os.path.isdir(folder) else []
+    """Everything on this machine that the tests' labs might leave behind."""
+    def entries(folder, prefix):
+        return sorted(name for name in os.listdir(folder) if name.startswith(prefix)) if os.path.isdir(folder) else []
 
     with open("/proc/self/mountinfo", encoding="utf-8") as file:
-        mounts = sorted(line.split()[4] for line in file if "forgive" in line or "fgv-" in line)
+        mounts = sorted(line.split()[4] for line in file if NAME in line)
     processes = []
     for entry in os.listdir("/proc"):
         with contextlib.suppress(OSError):
             if entry.isdigit():
-                with open(f"/proc/{entry}/stat", encoding="utf-8") as file:
-                    name, _, state = file.read().partition("(")[2].rpartition(")")
-                if name.startswith(("forgive_lab_sw", "forgive_delay_l", "forgive_burst")) and state.split()[0] != "Z":
+                with open(f"/proc/{entry}/cmdline", "rb") as file:
+                    words = file.read()
+                if b"forgive_" in words.partition(b"\0")[0] and f"/{NAME}".encode() in words:
                     processes.append(int(entry))
     links = subprocess.run(["ip", "-o", "link"], capture_output=True, text=True, check=True).stdout
     return {
-        "namespaces": [name for name in entries("/run/netns") if name.startswith("fgv-")],
-        "state": entries("/run/forgive-lab"),
+        "namespaces": entries("/run/netns", f"fgv-{NAME}"),
+        "state": entries("/run/forgive-lab", NAME),
         "mounts": mounts,
         "processes": sorted(processes),
         "links": sorted(line.split(":")[1].strip() for line in links.splitlines()),

@@ -20,14 +20,14 @@ struct PacketFields {
   std::uint8_t protocol = kUdp;
   std::uint8_t dscp = 10;
   std::uint8_t ecn = 2;
-  std::size_t payload_bytes = 1400;          // after the 56 bytes of the data header
-  std::optional<std::size_t> frame_bytes;    // cut or padded to this
-  std::optional<std::uint16_t> ip_length;    // IPv6: the payload length
+  std::size_t payload_bytes = 1400;        // after the 56 bytes of the data header
+  std::optional<std::size_t> frame_bytes;  // cut or padded to this
+  std::optional<std::uint16_t> ip_length;  // IPv6: the payload length
   std::optional<std::uint16_t> udp_length;
   std::uint16_t udp_checksum = 0xbeef;
   std::uint16_t fragment = 0;
   bool ip_options = false;
-  std::uint8_t type = 1;                     // of the data header
+  std::uint8_t type = 1;  // of the data header
   std::uint64_t connection_id = 0x0123456789abcdef;
   std::uint32_t message_number = 7;
   std::uint32_t offset_in_message = 12288;
@@ -37,7 +37,8 @@ struct PacketFields {
 namespace packet_detail {
 
 inline void Append(Frame* frame, std::uint64_t value, int bytes) {
-  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8) frame->push_back(static_cast<std::uint8_t>(value >> shift));
+  for (int shift = 8 * (bytes - 1); shift >= 0; shift -= 8)
+    frame->push_back(static_cast<std::uint8_t>(value >> shift));
 }
 
 inline std::uint16_t HeaderChecksum(const Frame& frame, std::size_t begin, std::size_t end) {

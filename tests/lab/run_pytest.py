@@ -15,7 +15,8 @@ def missing():
         return "network namespaces and BPF need root"
     if importlib.util.find_spec("pytest") is None:
         return f"{sys.executable} has no pytest (apt-get install python3-pytest)"
-    for program, package in (("iperf3", "iperf3"), ("ping", "iputils-ping"), ("ethtool", "ethtool"), ("tc", "iproute2")):
+    for program, package in (("iperf3", "iperf3"), ("ping", "iputils-ping"), ("ethtool", "ethtool"),
+                             ("tc", "iproute2")):
         if shutil.which(program, path=os.environ.get("PATH", "") + ":/usr/sbin:/sbin") is None:
             return f"{program} is not installed (apt-get install {package})"
     # A container may be root and yet not be allowed to.

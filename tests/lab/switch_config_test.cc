@@ -27,8 +27,10 @@ std::string Read(const std::string& text, SwitchConfig* config) {
 
 TEST(SwitchConfig, ReadsPortsAndNumbers) {
   SwitchConfig config;
-  EXPECT_EQ(Read(std::string(kGood) + "\n# a comment\nport p0 02:46:47:56:00:0a\nport p1 02:46:47:56:00:0b\nline l0\n",
-                 &config), "");
+  EXPECT_EQ(
+      Read(std::string(kGood) + "\n# a comment\nport p0 02:46:47:56:00:0a\nport p1 02:46:47:56:00:0b\nline l0\n",
+           &config),
+      "");
   ASSERT_EQ(config.ports.size(), 2u);
   EXPECT_EQ(config.ports[0].interface, "p0");
   EXPECT_EQ(config.ports[1].host_address[5], 0x0b);

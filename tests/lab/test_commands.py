@@ -8,7 +8,7 @@ import tempfile
 import time
 
 import pytest
-from conftest import BUILD, LAB, command, lab_up, one_line, run, traces
+from conftest import BUILD, LAB, NAME, command, lab_up, one_line, run, traces
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -57,17 +57,18 @@ def test_exec_gives_back_the_command_s_own_exit_status():
         assert missing.returncode == 127
         assert "no-such-command" in missing.stderr
         assert "no host 'h9'" in one_line(lab.exec("h9", "true"))
-        assert "no command" in one_line(run("exec", "--name", "test", "h0"))
+        assert "no command" in one_line(run("exec", "--name", NAME, "h0"))
 
 
 def test_a_second_up_of_the_same_name_is_refused_and_harms_nothing():
     with lab_up("--hosts", "2") as lab:
-        assert "already up" in one_line(run("up", "--name", "test", "--build", BUILD))
+        assert "already up" in one_line(run("up", "--name", NAME, "--build", BUILD))
         assert lab.exec("h0", "ping", "-c", "1", "-W", "5", "10.77.0.2").returncode == 0
 
 
 def test_two_labs_do_not_see_each_other():
-    with lab_up("--hosts", "2", name="one") as one, lab_up("--hosts", "2", "--rtt-ms", "0", name="two") as two:
+    with (lab_up("--hosts", "2", name=NAME + "one") as one,
+          lab_up("--hosts", "2", "--rtt-ms", "0", name=NAME + "two") as two):
         before = two.port("h1")["other"]
         assert one.exec("h0", "ping", "-c", "20", "-i", "0.01", "-W", "5", "-q", "10.77.0.2").returncode == 0
         assert one.port("h1")["other"] >= 20
@@ -80,7 +81,8 @@ def test_two_labs_do_not_see_each_other():
                                    ("burst", "--to", "h0", "--rate-mbps", "1", "--on-ms", "1", "--off-ms", "1",
                                     "--duration-s", "1")])
 def test_a_lab_that_is_not_up_is_one_clear_line(words):
-    assert "lab 'main' is not up: start it with `lab up`" in one_line(run(*words))
+    words = (words[0], "--name", NAME, *words[1:])
+    assert f"lab '{NAME}' is not up: start it with `lab up --name {NAME}`" in one_line(run(*words))
 
 
 BAD_INPUT = [
@@ -156,12 +158,12 @@ def test_up_without_root_is_one_clear_line_and_leaves_nothing():
 
 def test_an_up_that_fails_late_undoes_everything():
     # The loader has attached its programs when it finds that it cannot write there.
-    line = one_line(run("up", "--build", BUILD, "--trims-log", "/nonexistent/trims.log"))
+    line = one_line(run("up", "--name", NAME, "--build", BUILD, "--trims-log", "/nonexistent/trims.log"))
     assert "/nonexistent/trims.log" in line
 
 
 def start_up():
-    return subprocess.Popen(command("up", "--name", "test", "--build", BUILD), stderr=subprocess.PIPE,
+    return subprocess.Popen(command("up", "--name", NAME, "--build", BUILD), stderr=subprocess.PIPE,
                             stdout=subprocess.PIPE, text=True, start_new_session=True)
 
 
@@ -175,13 +177,13 @@ def wait_for(what, process):
 @pytest.mark.parametrize("wait_s", [0, 0.03, 0.1, 0.2, 0.3])
 def test_an_interrupted_up_leaves_nothing(number, wait_s):
     process = start_up()
-    wait_for(lambda: os.path.exists("/run/forgive-lab/test"), process)
+    wait_for(lambda: os.path.exists(f"/run/forgive-lab/{NAME}"), process)
     time.sleep(wait_s)
     # As a terminal does: to the whole group, its tools included.
     os.killpg(process.pid, number)
     _, errors = process.communicate(timeout=30)
     if process.returncode == 0:  # it had finished
-        run("down", "--name", "test")
+        run("down", "--name", NAME)
     else:
         assert len(errors.splitlines()) == 1, errors
     # The fixture looks for what is left.
@@ -190,22 +192,22 @@ def test_an_interrupted_up_leaves_nothing(number, wait_s):
 @pytest.mark.parametrize("wait_s", [0, 0.03, 0.1, 0.2, 0.3])
 def test_down_cleans_up_after_an_up_that_was_killed(wait_s):
     process = start_up()
-    wait_for(lambda: os.path.exists("/run/forgive-lab/test"), process)
+    wait_for(lambda: os.path.exists(f"/run/forgive-lab/{NAME}"), process)
     time.sleep(wait_s)
     process.kill()
     process.communicate()
-    if os.path.exists("/run/forgive-lab/test/lab.json"):
-        assert run("status", "--name", "test").returncode == 0
+    if os.path.exists(f"/run/forgive-lab/{NAME}/lab.json"):
+        assert run("status", "--name", NAME).returncode == 0
     else:
-        assert "lab down --name test" in one_line(run("up", "--name", "test", "--build", BUILD))
-    assert run("down", "--name", "test").returncode == 0
+        assert f"lab down --name {NAME}" in one_line(run("up", "--name", NAME, "--build", BUILD))
+    assert run("down", "--name", NAME).returncode == 0
 
 
 def test_a_burst_schedule_follows_from_its_seed_alone():
     with lab_up("--hosts", "2", "--rtt-ms", "0"):
         def schedule(seed):
-            result = run("burst", "--name", "test", "--to", "all", "--rate-mbps", "10", "--on-ms", "20", "--off-ms", "50",
-                         "--duration-s", "5", "--seed", seed, "--print-schedule")
+            result = run("burst", "--name", NAME, "--to", "all", "--rate-mbps", "10", "--on-ms", "20", "--off-ms",
+                         "50", "--duration-s", "5", "--seed", seed, "--print-schedule")
             assert result.returncode == 0, result.stderr
             return [tuple(int(word) for word in line.split()) for line in result.stdout.splitlines()]
 
@@ -218,7 +220,7 @@ def test_a_burst_schedule_follows_from_its_seed_alone():
 
 
 def test_a_burst_ends_with_its_duration_and_by_a_signal():
-    words = ("burst", "--name", "test", "--to", "h0", "--rate-mbps", "50", "--on-ms", "20", "--off-ms", "5")
+    words = ("burst", "--name", NAME, "--to", "h0", "--rate-mbps", "50", "--on-ms", "20", "--off-ms", "5")
     with lab_up("--hosts", "2", "--rtt-ms", "0") as lab:
         result = run(*words, "--duration-s", "0.3")
         assert result.returncode == 0, result.stderr
@@ -235,7 +237,7 @@ def test_a_burst_ends_with_its_duration_and_by_a_signal():
 
 def test_bad_burst_options_are_one_line():
     with lab_up("--hosts", "2", "--rtt-ms", "0"):
-        words = ("burst", "--name", "test", "--on-ms", "20", "--off-ms", "5", "--duration-s", "1")
+        words = ("burst", "--name", NAME, "--on-ms", "20", "--off-ms", "5", "--duration-s", "1")
         assert "--rate-mbps" in one_line(run(*words, "--to", "h0"))
         assert "'fast'" in one_line(run(*words, "--to", "h0", "--rate-mbps", "fast"))
         assert "no host 'h7'" in one_line(run(*words, "--to", "h0,h7", "--rate-mbps", "1"))

@@ -78,7 +78,9 @@ class Switch {
   Switch(const Switch&) = delete;
   Switch& operator=(const Switch&) = delete;
 
-  void SetParameters(const forgive_switch_parameters& parameters) { Update("parameters", std::uint32_t{0}, &parameters); }
+  void SetParameters(const forgive_switch_parameters& parameters) {
+    Update("parameters", std::uint32_t{0}, &parameters);
+  }
   void SetBacklog(std::uint64_t bytes) {
     const forgive_virtual_queue queue{bytes, 0};
     Update("virtual_queues", kInterface, &queue);
@@ -148,12 +150,18 @@ enum class Count { kWhole, kTrimmed, kControl, kOther, kDropped, kGsoRefused };
 
 std::uint64_t Of(const forgive_port_counters& counters, Count which) {
   switch (which) {
-    case Count::kWhole: return counters.whole;
-    case Count::kTrimmed: return counters.trimmed;
-    case Count::kControl: return counters.control;
-    case Count::kOther: return counters.other;
-    case Count::kDropped: return counters.dropped;
-    case Count::kGsoRefused: return counters.gso_refused;
+    case Count::kWhole:
+      return counters.whole;
+    case Count::kTrimmed:
+      return counters.trimmed;
+    case Count::kControl:
+      return counters.control;
+    case Count::kOther:
+      return counters.other;
+    case Count::kDropped:
+      return counters.dropped;
+    case Count::kGsoRefused:
+      return counters.gso_refused;
   }
   return 0;
 }
@@ -194,8 +202,9 @@ PacketFields Cut(bool ipv6, std::uint32_t mode) {
 }
 
 Fixture CutFixture(const char* description, bool ipv6, std::uint32_t mode) {
-  return {description, Ipv6(ipv6), kFull, [mode](forgive_switch_parameters* p) { p->trim_mode = mode; },
-          TC_ACT_OK, Cut(ipv6, mode), kHeaderPriority, Count::kTrimmed};
+  return {
+      description, Ipv6(ipv6),      kFull,           [mode](forgive_switch_parameters* p) { p->trim_mode = mode; },
+      TC_ACT_OK,   Cut(ipv6, mode), kHeaderPriority, Count::kTrimmed};
 }
 
 Fixture Unchanged(const char* description, const PacketFields& packet, std::uint64_t backlog, std::uint32_t priority,
@@ -208,12 +217,16 @@ Fixture Dropped(const char* description, const PacketFields& packet,
   return {description, packet, kFull, std::move(change), TC_ACT_SHOT, packet, 0, Count::kDropped};
 }
 
-std::vector<Fixture> Fixtures() {
-  const auto of_payload = [](std::size_t bytes) {
-    return With([bytes](PacketFields* p) { p->payload_bytes = bytes; });
-  };
-  const auto of_dscp = [](std::uint8_t dscp) { return With([dscp](PacketFields* p) { p->dscp = dscp; }); };
-  PacketFields one_byte_too_long = of_payload(31);
+PacketFields OfPayload(std::size_t bytes) {
+  return With([bytes](PacketFields* p) { p->payload_bytes = bytes; });
+}
+
+PacketFields OfDscp(std::uint8_t dscp) {
+  return With([dscp](PacketFields* p) { p->dscp = dscp; });
+}
+
+std::vector<Fixture> FixturesThatAreCut() {
+  PacketFields one_byte_too_long = OfPayload(31);
   PacketFields one_byte_cut = one_byte_too_long;
   one_byte_cut.frame_bytes = 128;
   one_byte_cut.dscp = 11;
@@ -237,21 +250,32 @@ std::vector<Fixture> Fixtures() {
       CutFixture("CutsAnIpv6PacketAndKeepsTheUdpChecksumInModeStale", true, FORGIVE_TRIM_STALE),
       CutFixture("CutsAnIpv6PacketAndRepairsTheIpLengthOnlyInModeSai", true, FORGIVE_TRIM_SAI),
       CutFixture("CutsAnIpv6PacketAndRepairsNothingInModeRaw", true, FORGIVE_TRIM_RAW),
-      {"CutsToTheLengthThatIsConfigured", {}, kFull, [](forgive_switch_parameters* p) { p->trim_length = 256; },
-       TC_ACT_OK, longer, kHeaderPriority, Count::kTrimmed},
+      {"CutsToTheLengthThatIsConfigured",
+       {},
+       kFull,
+       [](forgive_switch_parameters* p) { p->trim_length = 256; },
+       TC_ACT_OK,
+       longer,
+       kHeaderPriority,
+       Count::kTrimmed},
       {"CutsAPacketThatIsOneByteLongerThanTheTrimLength", one_byte_too_long, kFull, nullptr, TC_ACT_OK, one_byte_cut,
        kHeaderPriority, Count::kTrimmed},
       {"KeepsAMarkThatWasSetUpstreamWhenItCuts", to_be_cut_and_marked, kFull, nullptr, TC_ACT_OK, marked,
        kHeaderPriority, Count::kTrimmed},
-      Unchanged("PassesAPacketOfTheTrimLengthInTheHeaderQueue", of_payload(30), kFull, kHeaderPriority, Count::kWhole),
+  };
+}
+
+std::vector<Fixture> FixturesThatAreNotCut() {
+  return {
+      Unchanged("PassesAPacketOfTheTrimLengthInTheHeaderQueue", OfPayload(30), kFull, kHeaderPriority, Count::kWhole),
       Unchanged("PassesAnIpv4DataPacketWholeWhileThereIsRoom", {}, 0, kDataPriority, Count::kWhole),
       Unchanged("PassesAnIpv6DataPacketWholeWhileThereIsRoom", Ipv6(), 0, kDataPriority, Count::kWhole),
       Unchanged("NeverCutsASuperPacket", {}, kFull, kDataPriority, Count::kGsoRefused, 2),
-      Unchanged("PassesAControlPacketInTheHeaderQueue", of_dscp(46), kFull, kHeaderPriority, Count::kControl),
-      Unchanged("PassesAPacketThatWasCutUpstreamInTheHeaderQueue", of_dscp(11), kFull, kHeaderPriority,
+      Unchanged("PassesAControlPacketInTheHeaderQueue", OfDscp(46), kFull, kHeaderPriority, Count::kControl),
+      Unchanged("PassesAPacketThatWasCutUpstreamInTheHeaderQueue", OfDscp(11), kFull, kHeaderPriority,
                 Count::kControl),
-      Unchanged("PassesOtherTrafficWhileThereIsRoom", of_dscp(0), 0, kDataPriority, Count::kOther),
-      Dropped("DropsUdpOfAnotherDscpWhenTheQueueIsFull", of_dscp(0)),
+      Unchanged("PassesOtherTrafficWhileThereIsRoom", OfDscp(0), 0, kDataPriority, Count::kOther),
+      Dropped("DropsUdpOfAnotherDscpWhenTheQueueIsFull", OfDscp(0)),
       Dropped("DropsTcpEvenIfItHasTheTrimmableDscp", With([](PacketFields* p) { p->protocol = kTcp; })),
       Dropped("DropsTcpEvenIfItHasTheControlDscp", With([](PacketFields* p) {
                 p->protocol = kTcp;
@@ -281,8 +305,8 @@ TEST_P(EgressTest, Holds) {
   EXPECT_EQ(outcome.frame, expected);
   EXPECT_EQ(outcome.priority, fixture.expected_priority);
   const forgive_port_counters counters = program.Counters();
-  for (const Count count : {Count::kWhole, Count::kTrimmed, Count::kControl, Count::kOther, Count::kDropped,
-                            Count::kGsoRefused}) {
+  for (const Count count :
+       {Count::kWhole, Count::kTrimmed, Count::kControl, Count::kOther, Count::kDropped, Count::kGsoRefused}) {
     EXPECT_EQ(Of(counters, count), count == fixture.expected_count ? 1u : 0u) << static_cast<int>(count);
   }
   const bool passed = fixture.expected_verdict == TC_ACT_OK;
@@ -291,7 +315,9 @@ TEST_P(EgressTest, Holds) {
   EXPECT_EQ(program.Trims().size(), fixture.expected_count == Count::kTrimmed ? 1u : 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Switch, EgressTest, testing::ValuesIn(Fixtures()),
+INSTANTIATE_TEST_SUITE_P(Cut, EgressTest, testing::ValuesIn(FixturesThatAreCut()),
+                         [](const auto& fixture) { return std::string(fixture.param.description); });
+INSTANTIATE_TEST_SUITE_P(NotCut, EgressTest, testing::ValuesIn(FixturesThatAreNotCut()),
                          [](const auto& fixture) { return std::string(fixture.param.description); });
 
 TEST(TrimLog, SaysWhichBytesOfWhichMessageAreMissing) {
