@@ -17,6 +17,7 @@ namespace {
 
 constexpr int kLogLinesKept = 32;
 constexpr int kWarningsShown = 20;
+constexpr int kShortPauses = 50;   // after these a wait is a long one, and looking often only takes CPUs from the engines
 constexpr int kYieldRounds = 200;  // turns of sched_yield before the thread sleeps between turns
 
 // NCCL's log function has no context argument, so what the plugin says lands in one place for the process.
@@ -160,7 +161,7 @@ class PluginNet final : public Net {
       return;
     }
     // NCCL would go on yielding; with fewer cores than threads that starves the plugin's own threads.
-    const timespec pause = {0, 20'000};
+    const timespec pause = {0, rounds < kYieldRounds + kShortPauses ? 20'000 : 200'000};
     nanosleep(&pause, nullptr);
   }
 
