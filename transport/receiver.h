@@ -98,10 +98,10 @@ class Receiver {
   struct Segment {
     ReceiveMessage* message = nullptr;  // nullptr: done, all of it is settled
     UnitRange payload;
-    UnitRange all;            // payload and, of a message's last segment, the end slot
-    uint64_t offset = 0;      // of its first byte in the message
-    uint32_t bytes = 0;       // of payload
-    uint32_t padding = 0;     // bytes of its last payload unit that are not payload
+    UnitRange all;         // payload and, of a message's last segment, the end slot
+    uint64_t offset = 0;   // of its first byte in the message
+    uint32_t bytes = 0;    // of payload
+    uint32_t padding = 0;  // bytes of its last payload unit that are not payload
     uint32_t message_number = 0;
   };
   struct Flags {

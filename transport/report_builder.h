@@ -45,8 +45,8 @@ class ReportBuilder {
 
   // A whole data packet was handled.
   void OnPacket(TimePoint now);
-  // A trimmed header of `segment` was handled: a report of its own, with what it then lacks as requests. If a window's
-  // worth of them waits already, a plain report takes its place and the sender's timeout repairs.
+  // A trimmed header of `segment` was handled: a report of its own, with what it then lacks as requests. If a
+  // window's worth of them waits already, a plain report takes its place and the sender's timeout repairs.
   void OnTrim(uint32_t packet_number, UnitRange segment);
   void OnSettled(UnitRange run) { sacks_.Push(run); }
   void MakeDue() { due_ = true; }
@@ -70,10 +70,10 @@ class ReportBuilder {
   Nanoseconds max_delay_;
   Nanoseconds delay_;
   bool due_ = false;
-  uint32_t packets_ = 0;         // since the last report that was not a trim's
-  TimePoint first_packet_{};     // when the first of them was handled
-  uint64_t report_number_ = 0;   // of the last report
-  std::vector<Trim> trims_;      // a ring: first_trim_ .. next_trim_ - 1 wait
+  uint32_t packets_ = 0;        // since the last report that was not a trim's
+  TimePoint first_packet_{};    // when the first of them was handled
+  uint64_t report_number_ = 0;  // of the last report
+  std::vector<Trim> trims_;     // a ring: first_trim_ .. next_trim_ - 1 wait
   uint64_t first_trim_ = 0;
   uint64_t next_trim_ = 0;
   SackHistory sacks_;

@@ -79,7 +79,7 @@ class Scoreboard {
   uint64_t span_;
   uint64_t word_mask_;
   uint64_t base_ = 0;
-  uint64_t settled_end_ = 0;    // one past the highest unit ever settled
+  uint64_t settled_end_ = 0;  // one past the highest unit ever settled
   uint64_t requested_units_ = 0;
   uint64_t counted_units_ = 0;
   uint64_t forgiven_units_ = 0;  // those remembered

@@ -41,8 +41,8 @@ struct StepAccount {
   uint64_t outstanding = 0;
   uint64_t settled = 0;  // received + forgiven, counted also after closing: what the next step may expect
   uint64_t contributions_lost = 0;
-  uint64_t trims = 0;      // trimmed headers of its flows
-  uint32_t messages = 0;   // posted and unfinished
+  uint64_t trims = 0;     // trimmed headers of its flows
+  uint32_t messages = 0;  // posted and unfinished
 };
 
 enum class StepResult : uint8_t { kOk, kStepOpen, kNotRising, kTableFull, kNotOpen };

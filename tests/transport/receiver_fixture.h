@@ -46,7 +46,8 @@ class ReceiverFixture {
   }
 
   // Posts a receive for a message of `length` bytes; its buffer has 0xEE around and in it.
-  uint32_t Post(uint32_t length, bool eligible = true, bool forgivable = true, uint64_t step = 1, bool has_step = true) {
+  uint32_t Post(uint32_t length, bool eligible = true, bool forgivable = true, uint64_t step = 1,
+                bool has_step = true) {
     ReceiveRequest request;
     request.cookie = 1000 + lengths.size();
     buffers.emplace_back(length + 64, uint8_t{0xEE});
@@ -97,7 +98,8 @@ class ReceiverFixture {
     receiver.OnTrimmedHeader(now, Header(number, offset, length), false);
     EXPECT_TRUE(receiver.CheckAll());
     for (int i = 0; i < kDecisions; ++i) {
-      if (counters.decisions[static_cast<size_t>(i)] != before[static_cast<size_t>(i)]) return static_cast<Decision>(i);
+      if (counters.decisions[static_cast<size_t>(i)] != before[static_cast<size_t>(i)])
+        return static_cast<Decision>(i);
     }
     ADD_FAILURE() << "no decision";
     return Decision::kAlreadySettled;

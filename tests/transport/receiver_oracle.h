@@ -404,8 +404,7 @@ class World {
     if (!first.facts.exempt_eligible) return flags;
     const StepAccount& step = first.step->account;
     flags.exempt_eligible = step.open && step.p.ppm > 0;
-    flags.budget_exhausted =
-        flags.exempt_eligible && step.forgiven + step.outstanding + max_payload_ > step.budget;
+    flags.budget_exhausted = flags.exempt_eligible && step.forgiven + step.outstanding + max_payload_ > step.budget;
     return flags;
   }
 

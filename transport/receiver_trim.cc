@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// What a receiver does with the header of a packet whose payload was cut: settle, request or forgive.
+#include <cstring>
+
+#include "transport/check.h"
+#include "transport/receiver.h"
+
+namespace forgive {
+
+void Receiver::OnTrimmedHeader(TimePoint, const DataHeader& header, bool ce) {
+  if (closed_) closing_report_due_ = true;
+  if (closed_ || failed_) return;
+  Segment segment;
+  if (!Locate(header, &segment)) return;
+  ++counters_->trims;
+  counters_->trimmed_bytes += header.payload_length;
+  if (ce) ++counters_->marks;
+  SettleEndSlot(segment);
+  const Decision decision = Decide(segment);
+  ++counters_->decisions[static_cast<size_t>(decision)];
+  if (segment.message != nullptr) AfterSettling(segment);
+  NameSettled(segment);
+  reports_.OnTrim(static_cast<uint32_t>(header.packet_number), segment.payload);
+  NoteFlagChanges();
+}
+
+// A valid header of the packet that carries it settles the end slot: there is nothing in it to arrive.
+void Receiver::SettleEndSlot(const Segment& segment) {
+  if (segment.message == nullptr || segment.all == segment.payload) return;
+  const uint64_t slot = segment.payload.end;
+  if (scoreboard_.IsSettled(slot)) return;
+  scoreboard_.MarkReceived({slot, slot + 1});
+  ++segment.message->settled_units;
+}
+
+// Seed: Receiver::OnTrimmedHeader, in its order, with the corrections 2 and 10 of protocol.md.
+Decision Receiver::Decide(const Segment& segment) {
+  const bool counted = CountOutstanding(segment);
+  const uint64_t missing_units = scoreboard_.CountMissing(segment.payload);
+  if (missing_units == 0) return Decision::kAlreadySettled;
+
+  const ReceiveMessage& message = *segment.message;
+  const bool last_missing = !scoreboard_.IsSettled(segment.payload.end - 1);
+  const uint64_t missing = PayloadBytes(segment, missing_units, last_missing);
+  Decision decision = Decision::kNotForgivable;
+  if (message.forgivable) decision = counted ? steps_->Decide(message.index, missing) : Decision::kNoOpenBudget;
+  if (decision == Decision::kForgiven) {
+    ForgiveMissing(segment, missing);
+  } else {
+    scoreboard_.MarkRequested(segment.payload);
+  }
+  return decision;
+}
+
+// Adds to outstanding what is missing and not counted yet, Requested or not. True if the message's step is open.
+bool Receiver::CountOutstanding(const Segment& segment) {
+  if (segment.message == nullptr || !segment.message->exempt_eligible) return false;
+  ReceiveMessage& message = *segment.message;
+  const uint64_t units = scoreboard_.CountUncounted(segment.payload);
+  uint64_t bytes = 0;
+  if (units != 0) {
+    const uint64_t last = segment.payload.end - 1;
+    bytes = PayloadBytes(segment, units, !scoreboard_.IsSettled(last) && !scoreboard_.IsCounted(last));
+  }
+  if (!steps_->CountTrimmed(message.index, bytes)) return false;
+  message.counted_bytes += bytes;
+  scoreboard_.MarkCounted(segment.payload);
+  return true;
+}
+
+// Zero-fills what is missing before anything says that it is settled.
+void Receiver::ForgiveMissing(const Segment& segment, uint64_t bytes) {
+  ReceiveMessage& message = *segment.message;
+  uint64_t filled = 0;
+  UnitRange rest = segment.payload;
+  UnitRange run;
+  while (scoreboard_.NextMissing(rest, &run)) {
+    const Range range = InMessage(segment, run);
+    FORGIVE_CHECK(range.end <= message.length);
+    if (message.buffer != nullptr) std::memset(message.buffer + range.begin, 0, range.length());
+    scoreboard_.MarkForgiven(run);
+    message.settled_units += run.length();
+    filled += range.length();
+    Event event;
+    event.kind = Event::Kind::kForgiven;
+    event.connection = handle_;
+    event.cookie = message.cookie;
+    event.step = message.step;
+    event.connection_id = connection_id_;
+    event.message = segment.message_number;
+    event.offset = static_cast<uint32_t>(range.begin);
+    event.length = static_cast<uint32_t>(range.length());
+    event.contributions = message.contributions;
+    events_->Push(event);
+    rest.begin = run.end;
+  }
+  FORGIVE_CHECK(filled == bytes);
+  FORGIVE_CHECK(message.counted_bytes >= bytes);  // every trim is counted before it is decided
+  steps_->Forgive(message.index, bytes, bytes, message.contributions);
+  message.counted_bytes -= bytes;
+  message.forgiven_bytes += bytes;
+  counters_->forgiven_bytes += bytes;
+  counters_->contributions_lost += bytes * message.contributions;
+}
+
+}  // namespace forgive
