@@ -93,8 +93,7 @@ bool Sender::Post(const SendRequest& request) {
 
 bool Sender::FitsWindow(uint32_t length) const {
   const uint64_t in_flight = ranges_.bytes_in_flight();
-  const uint64_t window = std::min(congestion_control_->window_bytes(), config_.window_bytes);
-  return in_flight + length <= window || in_flight == 0;
+  return in_flight + length <= window_bytes() || in_flight == 0;
 }
 
 bool Sender::FindCandidate(Candidate* out) const {
@@ -440,6 +439,7 @@ FailReason Sender::fail_reason() const { return failed() ? FailReason::kReset : 
 Nanoseconds Sender::smoothed_rtt() const { return rtt_.smoothed(); }
 Nanoseconds Sender::rto() const { return rtt_.rto(backoff_); }
 BitsPerSecond Sender::rate() const { return PacingRate(); }
+uint64_t Sender::window_bytes() const { return std::min(congestion_control_->window_bytes(), config_.window_bytes); }
 uint64_t Sender::bytes_in_flight() const { return ranges_.bytes_in_flight(); }
 
 }  // namespace forgive

@@ -100,7 +100,7 @@ class Sender {
   Mode mode(TimePoint now) const;  // of the newest message sent
   uint64_t bytes_in_flight() const;
 
-  const CongestionControl& congestion_control() const { return *congestion_control_; }  // for traces
+  uint64_t window_bytes() const;  // most bytes in flight, now
 
  private:
   // The packet that NextPacket would send next, whatever the pacer says.

@@ -201,7 +201,8 @@ class RandomWorld {
       ASSERT_EQ(payload, memory_.data() + header.offset_in_message);
       const uint64_t end = header.stream_offset + header.payload_length + (header.carries_end() ? 16 : 0);
       ASSERT_LE(end, rcv_nxt_known_ + scoreboard_) << "beyond the scoreboard";
-      const uint64_t window = std::min(config_.window_bytes, sender_.congestion_control().window_bytes());
+      const uint64_t window = sender_.window_bytes();
+      ASSERT_LE(window, config_.window_bytes);
       ASSERT_TRUE(sender_.bytes_in_flight() <= window || sender_.bytes_in_flight() == header.payload_length);
       ASSERT_GE(header.message_number, receiver_known_completed_) << "a completed message's buffer was read";
       if (draw_(drop_)) continue;
