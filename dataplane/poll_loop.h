@@ -24,15 +24,17 @@ namespace forgive {
 // A connection as the engine holds it: what the plugin sees, and the slots that wait on it. The part below
 // `outstanding` belongs to the engine's thread.
 struct EngineConnection : ConnectionSlot {
-  // Posted and neither completed nor failed; posters add, the engine takes off. Bounds `posted`.
+  // Posts from the oldest unfinished one on; posters add, the engine takes off. Receives may complete out of order,
+  // but the endpoint's room is freed in order, so this bounds both `posted` and the endpoint's table.
   std::atomic<uint32_t> outstanding{0};
 
   struct Posted {
     RequestSlot* request = nullptr;
     const uint8_t* send_buffer = nullptr;  // of a send
     uint64_t send_length = 0;
+    bool done = false;  // the slot is its poster's again
   };
-  std::vector<Posted> posted;  // in the order of posts; capacity Config::max_messages
+  std::vector<Posted> posted;  // in the order of posts, the first one not done; capacity Config::max_messages
 };
 
 struct ListenerSlot {

@@ -35,7 +35,7 @@ void PollLoop::Post(TimePoint now, const Command& command) {
   Device& device = *devices_[connection->device];
   const auto cookie = reinterpret_cast<uint64_t>(command.request);
   PostResult result;
-  EngineConnection::Posted posted{command.request, nullptr, 0};
+  EngineConnection::Posted posted{command.request, nullptr, 0, false};
   if (command.kind == Command::Kind::kSend) {
     SendRequest send = command.send;
     send.cookie = cookie;
@@ -119,15 +119,19 @@ void PollLoop::Complete(Device& device, const Event& event) {
   EngineConnection* connection = found->second.get();
   auto* request = reinterpret_cast<RequestSlot*>(event.cookie);
   const auto posted = std::find_if(connection->posted.begin(), connection->posted.end(),
-                                   [&](const EngineConnection::Posted& p) { return p.request == request; });
+                                   [&](const EngineConnection::Posted& p) { return !p.done && p.request == request; });
   FORGIVE_CHECK(posted != connection->posted.end());
   const bool sent = event.kind == Event::Kind::kSent;
   // A copy that the driver has not taken yet must not read a buffer that is the user's again.
   if (sent) DropLeftovers(device, event.connection, &*posted);
   const uint64_t size = sent ? posted->send_length : event.size;
-  connection->posted.erase(posted);
+  posted->done = true;
+  const auto unfinished = std::find_if(connection->posted.begin(), connection->posted.end(),
+                                       [](const EngineConnection::Posted& p) { return !p.done; });
+  const auto freed = static_cast<uint32_t>(unfinished - connection->posted.begin());
+  connection->posted.erase(connection->posted.begin(), unfinished);
   // First the room, then the news: whoever sees the request done may post the next one.
-  connection->outstanding.fetch_sub(1, std::memory_order_release);
+  connection->outstanding.fetch_sub(freed, std::memory_order_release);
   Publish(request, RequestSlot::kDone, FailReason::kNone, size);
 }
 
@@ -141,7 +145,7 @@ void PollLoop::FailConnection(EngineConnection* connection, FailReason reason) {
   connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
   for (const EngineConnection::Posted& posted : connection->posted) {
     connection->outstanding.fetch_sub(1, std::memory_order_release);
-    FailRequest(posted.request, reason);
+    if (!posted.done) FailRequest(posted.request, reason);
   }
   connection->posted.clear();
 }

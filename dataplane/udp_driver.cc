@@ -125,7 +125,8 @@ size_t UdpDriver::RunLength(std::span<const Transmit> packets) const {
   while (count < packets.size() && count < kMaxSegments) {
     const Transmit& next = packets[count];
     const uint32_t bytes = PacketBytes(next);
-    if (bytes > segment || total + bytes > kMaxSegmentedBytes || next.packet_class != first.packet_class ||
+    // A segment cannot be empty.
+    if (bytes > segment || bytes == 0 || total + bytes > kMaxSegmentedBytes || next.packet_class != first.packet_class ||
         next.path != first.path || next.destination != first.destination) {
       break;
     }
