@@ -11,16 +11,16 @@
 namespace forgive::perf {
 namespace {
 
-const char* NameOf(Phase phase) {
+const char* PhaseText(Phase phase) {
   switch (phase) {
     case Phase::kReduce:
-      return "reduce-scatter";
+      return "'s reduce-scatter phase";
     case Phase::kGather:
-      return "all-gather";
+      return "'s all-gather phase";
     case Phase::kMove:
       break;
   }
-  return "plain";
+  return "";
 }
 
 // What is wrong with one line by itself; empty: nothing.
@@ -43,8 +43,7 @@ std::string CheckLine(const OperationFacts& facts, const LedgerLine& line) {
     return fmt::format("it is charged to step {} but belongs to step {}", line.step, *facts.step);
   }
   if (shape.protocol != Protocol::kSimple || !IsForgivable(facts.eligible, shape.collective, message.phase)) {
-    return fmt::format("a {} message of {} may not be forgiven", NameOf(message.phase),
-                       perf::NameOf(shape.collective));
+    return fmt::format("a message of {}{} may not be forgiven", NameOf(shape.collective), PhaseText(message.phase));
   }
   if (message.phase == Phase::kReduce && line.contributions != static_cast<std::uint32_t>(message.contributions)) {
     return fmt::format("its ledger line counts {} lost contributions, the schedule {}", line.contributions,

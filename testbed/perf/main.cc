@@ -34,6 +34,7 @@ void SetDefaults(const Options& options, const forgive::perf::Word& word) {
   // The direct algorithms post two reduce-scatter and two all-gather slices a loop: the pattern of a ring of two.
   const bool direct = options.algorithm == forgive::perf::Algorithm::kDirect;
   setenv("FORGIVE_RING_RANKS", std::to_string(direct ? 2 : options.ranks).c_str(), 0);
+  setenv("FORGIVE_GRADIENT_RANKS", std::to_string(options.ranks).c_str(), 0);
 }
 
 }  // namespace

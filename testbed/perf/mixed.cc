@@ -29,7 +29,7 @@ class Mixed {
     const Shape largest = ShapeFor(Collective::kAllReduce, Algorithm::kRing, rank_.ranks(), bytes);
     ShapeFor(Collective::kAllGather, Algorithm::kRing, rank_.ranks(), bytes / 8);  // refuses what is too small
     rank_.Connect({Topology::kRing, Topology::kPointToPoint}, largest.elements);
-    values_.resize(static_cast<std::size_t>(largest.elements));
+    values_ = rank_.ResultMemory(largest.elements);
     if (rank_.rank() == 0) {
       PrintHeader(rank_, word_);
       if (!stepping_) fmt::print("# no steps: the plugin has none, or FORGIVE_GRADIENT_TRAFFIC is not all\n");
@@ -66,14 +66,14 @@ class Mixed {
   }
 
   void One(const char* what, Collective collective, Protocol protocol, std::int64_t bytes) {
-    Judge(what, rank_.Run(ScheduleFor(collective, protocol, bytes), values_.data()));
+    Judge(what, rank_.Run(ScheduleFor(collective, protocol, bytes), values_));
   }
 
   void StepWithAllReduce(std::int64_t bytes, bool critical) {
     const auto schedule = ScheduleFor(Collective::kAllReduce, Protocol::kSimple, bytes);
     const StepPlan plan = PlanFor(rank_, word_, *schedule, next_step_++, critical);
     if (stepping_ && !rank_.BeginStep(plan)) Fault("forgive_step_begin says latched in a proper step");
-    Operation operation = rank_.Run(schedule, values_.data());
+    Operation operation = rank_.Run(schedule, values_);
     if (stepping_) operation.step = plan;
     if (stepping_ && !rank_.EndStep(plan.step)) Fault("forgive_step_end says latched after a proper step");
     Judge("all-reduce in a step", std::move(operation));
@@ -85,7 +85,7 @@ class Mixed {
     if (!rank_.BeginStep(plan)) Fault("forgive_step_begin says latched in a proper step");
     Expect("forgive_step_begin while a step is open", rank_.api().StepBegin(next_step_++, false, plan.declared),
            FORGIVE_ERROR_STEP_OPEN);
-    Operation operation = rank_.Run(schedule, values_.data());
+    Operation operation = rank_.Run(schedule, values_);
     operation.step = plan;
     if (!rank_.EndStep(plan.step)) Fault("forgive_step_end says latched after a proper step");
     Expect("forgive_step_end of a closed step", rank_.api().StepEnd(plan.step), FORGIVE_ERROR_STEP_OPEN);
@@ -97,7 +97,7 @@ class Mixed {
     const auto schedule = ScheduleFor(Collective::kBroadcast, Protocol::kSimple, bytes);
     const std::uint64_t step = next_step_++;
     if (rank_.rank() != schedule->shape().root) {
-      rank_.Start(schedule, values_.data());
+      rank_.Start(schedule, values_);
       const auto deadline = std::chrono::steady_clock::now() + kPostWait;
       while (rank_.posted_receives() == 0) {
         if (std::chrono::steady_clock::now() > deadline) throw RunError("no receive was posted within 10 s");
@@ -108,7 +108,7 @@ class Mixed {
              FORGIVE_ERROR_RECEIVES_POSTED);
     }
     rank_.rendezvous().Barrier();
-    if (rank_.rank() == schedule->shape().root) rank_.Start(schedule, values_.data());
+    if (rank_.rank() == schedule->shape().root) rank_.Start(schedule, values_);
     Judge("broadcast, begin refused", rank_.Finish());
   }
 
@@ -118,7 +118,7 @@ class Mixed {
     const auto schedule = ScheduleFor(Collective::kAllGather, Protocol::kSimple, bytes);
     const StepPlan plan = PlanFor(rank_, word_, *schedule, next_step_++, false);
     if (!rank_.BeginStep(plan)) Fault("forgive_step_begin says latched in a proper step");
-    Operation operation = rank_.Run(schedule, values_.data());
+    Operation operation = rank_.Run(schedule, values_);
     operation.step = plan;
     Expect("forgive_step_end after an all-gather in the step", rank_.api().StepEnd(plan.step), FORGIVE_ERROR_LATCHED);
     Judge("all-gather in a step", std::move(operation));
@@ -166,7 +166,7 @@ class Mixed {
   const bool stepping_;
   std::uint64_t next_step_ = 1;
   std::uint64_t faults_ = 0;
-  std::vector<float> values_;
+  float* values_ = nullptr;
   Outcome total_;
 };
 

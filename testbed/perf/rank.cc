@@ -79,6 +79,11 @@ std::unique_ptr<Kernel> Rank::MakeKernel(const Schedule& schedule, UserMemory me
   return MakeDirectKernel(schedule, rank(), memory, std::move(sends), std::move(receives));
 }
 
+float* Rank::ResultMemory(std::int64_t elements) {
+  results_.assign(static_cast<std::size_t>(elements), 0.0F);
+  return results_.data();
+}
+
 void Rank::Start(const std::shared_ptr<const Schedule>& schedule, float* result) {
   running_ = Operation();
   running_.number = next_operation_++;

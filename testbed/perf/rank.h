@@ -67,6 +67,10 @@ class Rank {
   int rank() const { return rendezvous_.rank(); }
   int ranks() const { return rendezvous_.ranks(); }
 
+  // Memory for results, valid until the next call. The rank owns it, so that an operation that a failure cuts short
+  // still has it.
+  float* ResultMemory(std::int64_t elements);
+
   // Runs one collective and waits for its result. `result` holds ResultOf(rank).count elements.
   Operation Run(const std::shared_ptr<const Schedule>& schedule, float* result);
   // The same in two halves, for tests that act in between.
@@ -92,6 +96,7 @@ class Rank {
   ForgiveApi api_;
   Inputs inputs_;
   std::vector<float> input_;
+  std::vector<float> results_;
   std::unique_ptr<Worker> service_;
   std::vector<std::pair<Topology, std::unique_ptr<Connections>>> connections_;
   std::unique_ptr<Progress> progress_;

@@ -121,6 +121,7 @@ void PrintTableHead() {
              "time", "algbw", "busbw", "#wrong", "forgiven");
   fmt::print("#{:>12}{:>14}{:>10}{:>8}{:>8}{:>11}{:>9}{:>9}{:>9}{:>12}\n", "(B)", "(elements)", "", "", "", "(us)",
              "(GB/s)", "(GB/s)", "", "(B)");
+  std::fflush(stdout);
 }
 
 void PrintSize(const SizeResult& result, const Options& options) {
@@ -152,6 +153,7 @@ void PrintStepHead() {
              "received", "forgiven", "contributions", "#wrong");
   fmt::print("#{:>6}{:>10}{:>14}{:>14}{:>14}{:>12}{:>14}{:>9}\n", "", "", "(ms)", "(B)", "(B)", "(B)", "lost (B)",
              "");
+  std::fflush(stdout);
 }
 
 void PrintStep(const StepResult& result, bool checked) {

@@ -33,7 +33,7 @@ class Steps {
     const Shape shape = ShapeFor(Collective::kAllReduce, options_.algorithm, rank_.ranks(), options_.step_bytes);
     schedule_ = std::make_shared<const Schedule>(shape);
     rank_.Connect({options_.algorithm == Algorithm::kDirect ? Topology::kAll : Topology::kRing}, shape.elements);
-    values_.resize(static_cast<std::size_t>(shape.elements));
+    values_ = rank_.ResultMemory(shape.elements);
     if (rank_.rank() == 0) {
       PrintHeader(rank_, word_);
       PrintStepHead();
@@ -47,7 +47,7 @@ class Steps {
   void WarmUp() {
     std::vector<Operation> operations;
     for (int i = 0; i < options_.warmup; ++i) {
-      operations.push_back(rank_.Run(schedule_, values_.data()));
+      operations.push_back(rank_.Run(schedule_, values_));
       operations.back().result = nullptr;
     }
     if (!operations.empty()) total_.outcome += checker_.Judge(operations);
@@ -70,7 +70,7 @@ class Steps {
     std::this_thread::sleep_for(std::chrono::milliseconds(options_.compute_ms));
     const bool begun = stepping_ && rank_.BeginStep(plan);
     std::vector<Operation> operations;
-    operations.push_back(rank_.Run(schedule_, values_.data()));
+    operations.push_back(rank_.Run(schedule_, values_));
     if (begun) operations.back().step = plan;
     if (stepping_ && (!begun || !rank_.EndStep(step))) {
       throw RunError(
@@ -135,7 +135,7 @@ class Steps {
   const bool stepping_;
   std::uint64_t learned_ = 0;
   std::shared_ptr<const Schedule> schedule_;
-  std::vector<float> values_;
+  float* values_ = nullptr;
   StepsResult total_;
 };
 

@@ -60,11 +60,11 @@ class Sweep {
     const std::int64_t result_count = schedule->ResultOf(rank_.rank()).count;
     const std::int64_t result_bytes = std::max<std::int64_t>(1, result_count * kElementBytes);
     const int batch = static_cast<int>(std::clamp<std::int64_t>(kBatchBytes / result_bytes, 1, options_.iterations));
-    std::vector<float> results(static_cast<std::size_t>(batch * result_count));
+    float* const results = rank_.ResultMemory(batch * result_count);
 
     std::vector<Operation> operations;
     for (int i = 0; i < options_.warmup; ++i) {
-      operations.push_back(rank_.Run(schedule, results.data()));
+      operations.push_back(rank_.Run(schedule, results));
       operations.back().result = nullptr;
     }
     SizeResult size;
@@ -75,7 +75,7 @@ class Sweep {
       rank_.rendezvous().Barrier();
       const int count = std::min(batch, options_.iterations - done);
       for (int i = 0; i < count; ++i) {
-        operations.push_back(RunIteration(schedule, results.data() + i * result_count));
+        operations.push_back(RunIteration(schedule, results + i * result_count));
         seconds += operations.back().seconds;
       }
       done += count;
