@@ -4,15 +4,19 @@
 #define FORGIVE_TESTBED_PERF_ELEMENTS_H_
 
 #include <cstdint>
+#include <span>
 
 namespace forgive::perf {
 
-// second may be null. first = second = a.
-void CopyElements(const float* a, std::int64_t count, float* first, float* second);
-// first = second = a + b; either may be null.
-void AddElements(const float* a, const float* b, std::int64_t count, float* first, float* second);
-// sum += a.
-void Accumulate(const float* a, std::int64_t count, float* sum);
+// A slot is read again at once by the network; a result is read much later, so where the machine can, it is written
+// past the caches: that halves the cost, and leaves the caches to the slots.
+
+// slot = result = a; either may be null.
+void CopyElements(const float* a, std::int64_t count, float* slot, float* result);
+// slot = result = a + b; either may be null.
+void AddElements(const float* a, const float* b, std::int64_t count, float* slot, float* result);
+// sum = the sum of all parts, added in their order. Written through the caches: it is sent on at once.
+void SumElements(std::span<const float* const> parts, std::int64_t count, float* sum);
 
 }  // namespace forgive::perf
 

@@ -87,7 +87,8 @@ class DirectKernel final : public Kernel {
         receives_(std::move(receives)),
         program_(MakeDirectProgram(schedule, rank)),
         sent_(sends_.size(), 0),
-        received_(receives_.size(), 0) {}
+        received_(receives_.size(), 0),
+        parts_(receives_.size(), nullptr) {}
 
   void Begin() override {
     for (std::size_t peer = 0; peer < sends_.size(); ++peer) {
@@ -97,7 +98,7 @@ class DirectKernel final : public Kernel {
       }
     }
     for (const Interval& own : program_.own) {
-      CopyElements(memory_.input + own.first, own.count, ResultAt(own), nullptr);
+      CopyElements(memory_.input + own.first, own.count, nullptr, ResultAt(own));
     }
   }
 
@@ -134,7 +135,7 @@ class DirectKernel final : public Kernel {
     const DirectReceive& receive = program_.receives[peer][received_[peer]];
     if (receive.group >= 0) return false;
     CheckCount(*receives_[peer], receive.interval);
-    CopyElements(receives_[peer]->Front(), receive.interval.count, ResultAt(receive.interval), nullptr);
+    CopyElements(receives_[peer]->Front(), receive.interval.count, nullptr, ResultAt(receive.interval));
     receives_[peer]->Release();
     ++received_[peer];
     return true;
@@ -148,19 +149,15 @@ class DirectKernel final : public Kernel {
       if (!receives_[peer]->Ready() || program_.receives[peer][received_[peer]].group != reduced_) return false;
     }
     const Interval interval = program_.groups[static_cast<std::size_t>(reduced_)];
-    float* const sum = ResultAt(interval);
     for (std::size_t rank = 0; rank < receives_.size(); ++rank) {
       if (rank != rank_) CheckCount(*receives_[rank], interval);
-      const float* const part = rank == rank_ ? memory_.input + interval.first : receives_[rank]->Front();
-      if (rank == 0) {
-        CopyElements(part, interval.count, sum, nullptr);
-      } else {
-        Accumulate(part, interval.count, sum);
-      }
-      if (rank != rank_) {
-        receives_[rank]->Release();
-        ++received_[rank];
-      }
+      parts_[rank] = rank == rank_ ? memory_.input + interval.first : receives_[rank]->Front();
+    }
+    SumElements(parts_, interval.count, ResultAt(interval));
+    for (std::size_t rank = 0; rank < receives_.size(); ++rank) {
+      if (rank == rank_) continue;
+      receives_[rank]->Release();
+      ++received_[rank];
     }
     ++reduced_;
     return true;
@@ -174,6 +171,7 @@ class DirectKernel final : public Kernel {
   const DirectProgram program_;
   std::vector<std::size_t> sent_;      // by peer: messages filled
   std::vector<std::size_t> received_;  // by peer: messages consumed
+  std::vector<const float*> parts_;    // by rank: the contributions to the group at hand
   std::int64_t reduced_ = 0;           // groups done
 };
 
