@@ -28,6 +28,7 @@ constexpr std::uint32_t kHeaderPriority = 0x10010;
 constexpr std::uint32_t kDataPriority = 0x10020;
 constexpr std::uint64_t kThreshold = 300000;
 constexpr std::uint64_t kFull = kThreshold + 1;
+constexpr std::uint64_t kFixtureBytes = 14 + 20 + 8 + 56 + 1400;  // of the IPv4 frame that PacketFields describes
 constexpr std::uint64_t kEcnMin = 100000;
 constexpr std::uint64_t kEcnMax = 200000;
 
@@ -258,6 +259,14 @@ std::vector<Fixture> FixturesThatAreCut() {
        longer,
        kHeaderPriority,
        Count::kTrimmed},
+      {"CutsAPacketThatMissesTheThresholdByOneByte",
+       {},
+       kThreshold - kFixtureBytes + 1,
+       nullptr,
+       TC_ACT_OK,
+       Cut(false, FORGIVE_TRIM_FULL),
+       kHeaderPriority,
+       Count::kTrimmed},
       {"CutsAPacketThatIsOneByteLongerThanTheTrimLength", one_byte_too_long, kFull, nullptr, TC_ACT_OK, one_byte_cut,
        kHeaderPriority, Count::kTrimmed},
       {"KeepsAMarkThatWasSetUpstreamWhenItCuts", to_be_cut_and_marked, kFull, nullptr, TC_ACT_OK, marked,
@@ -268,6 +277,7 @@ std::vector<Fixture> FixturesThatAreCut() {
 std::vector<Fixture> FixturesThatAreNotCut() {
   return {
       Unchanged("PassesAPacketOfTheTrimLengthInTheHeaderQueue", OfPayload(30), kFull, kHeaderPriority, Count::kWhole),
+      Unchanged("PassesAPacketWholeThatJustFits", {}, kThreshold - kFixtureBytes, kDataPriority, Count::kWhole),
       Unchanged("PassesAnIpv4DataPacketWholeWhileThereIsRoom", {}, 0, kDataPriority, Count::kWhole),
       Unchanged("PassesAnIpv6DataPacketWholeWhileThereIsRoom", Ipv6(), 0, kDataPriority, Count::kWhole),
       Unchanged("NeverCutsASuperPacket", {}, kFull, kDataPriority, Count::kGsoRefused, 2),
