@@ -41,6 +41,8 @@ class Demo:
         self.folder = os.path.join(self.output, "runs")
         self.results = []
         self.notes = []
+        self.failures = []
+        self.losses = {}
         self.described = {}
         self.started = time.monotonic()
 
@@ -86,6 +88,7 @@ class Demo:
             fabric.down()
             raise
         self.described[row] = fabric.describe()
+        self.losses = fabric.losses()
         return fabric
 
     def _run_block(self, block, fabric, blocks_left):
@@ -100,7 +103,16 @@ class Demo:
                 raise
             self.results.append(result)
             self.progress.end(result, self._seconds_left(block, place + 1, time.monotonic() - begin, blocks_left))
+        self._check_losses(block, fabric)
         self.budget.note(block, time.monotonic() - begin)
+
+    def _check_losses(self, block, fabric):
+        """Puts down what the fabric lost during the block, where it must lose nothing."""
+        before, self.losses = self.losses, fabric.losses()
+        for name, value in self.losses.items():
+            if value != before.get(name, 0):
+                self.failures.append(f"{block.row} {block.algorithm}, turn {block.turn}: the lab counted "
+                                     f"{value - before.get(name, 0)} {name}")
 
     def _seconds_left(self, block, done, seconds, blocks_left):
         """Before any block is done: as long as its runs so far, on the average."""
@@ -126,7 +138,7 @@ class Demo:
             "parameters": self.parameters.describe({"fabric": self.described}),
             "variants": variants,
             "light": light,
-            "failures": checks.check_all(variants, light),
+            "failures": checks.check_all(variants, light) + self.failures,
             "notes": self.notes,
             "command": "testbed/demo " + " ".join(sys.argv[1:]),
             "duration_s": round(time.monotonic() - self.started, 1),

@@ -65,5 +65,8 @@ class RelayFabric:
         with open(self.statistics, encoding="utf-8") as file:
             return json.load(file)
 
+    def losses(self):
+        return {}
+
     def describe(self):
         return {"relay": self.parameters.relay.get("lab", {})}
