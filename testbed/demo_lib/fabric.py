@@ -34,7 +34,8 @@ class LabFabric:
 
     def up(self):
         """Builds it; what a killed demo left is taken away first. Raises Interrupted, DemoError."""
-        call([LAB, "down", "--name", LAB_NAME], DOWN_SECONDS, "taking away what was left of an earlier lab")
+        self.down()
+        self.processes.interrupts.check()
         with open(self.trims_log, "w", encoding="ascii"):
             pass
         command = [LAB, "up", "--name", LAB_NAME, "--config", self.parameters.file, "--trims-log", self.trims_log]
@@ -47,7 +48,9 @@ class LabFabric:
         self.status = self._read_status()
 
     def down(self):
-        call([LAB, "down", "--name", LAB_NAME], DOWN_SECONDS, "lab down")
+        """Takes away whatever there is of it."""
+        if _is_there():
+            call([LAB, "down", "--name", LAB_NAME], DOWN_SECONDS, "lab down")
 
     def _read_status(self):
         return json.loads(call([LAB, "status", "--name", LAB_NAME, "--json"], ANSWER_SECONDS, "lab status"))
@@ -97,6 +100,16 @@ class LabFabric:
     def describe(self):
         """For results.json: the parameters in full, and what the hosts' kernel brings along."""
         return {"tcp": self._tcp_name(), "true_backlog": self.status["true_backlog"]} | self.status["parameters"]
+
+
+def _is_there():
+    """Whether anything of the lab is up, be it from a demo that was killed."""
+    if os.path.exists(f"/run/forgive-lab/{LAB_NAME}"):
+        return True
+    try:
+        return any(name.startswith(f"fgv-{LAB_NAME}-") for name in os.listdir("/run/netns"))
+    except FileNotFoundError:
+        return False
 
 
 def _runs(process_id, program):

@@ -7,7 +7,7 @@ import re
 import matplotlib
 
 matplotlib.use("Agg")
-from matplotlib import pyplot  # noqa: E402
+from matplotlib import pyplot, ticker  # noqa: E402
 
 COLOURS = {"tcp": "#777777", "plain": "#4477aa", "tight": "#66ccee", "exempt-only": "#ccbb44",
            "forgive-reduce": "#228833", "forgive-all": "#ee6677"}
@@ -65,6 +65,8 @@ def steps(variants):
                       "o-", color=COLOURS[row["name"]], markersize=3.5, linewidth=1.4, label=row["name"])
         axis.set(title=algorithm, xlabel="step (shaded: critical)", ylabel="all-reduce, ms")
         axis.set_ylim(bottom=0)
+        axis.set_xlim(0.5, len(rows[0]["steps"]) + 0.5)
+        axis.xaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=20))
     axes[0, 0].legend(ncol=len(variants), loc="lower left", bbox_to_anchor=(0, 1.1), fontsize=9, handlelength=1.2,
                       columnspacing=1.2)
     return figure

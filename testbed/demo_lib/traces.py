@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # From samples of one run to what the plots show: a budget over a step, a flow's rate over steps.
+import collections
 import dataclasses
 
 PARTS = 1_000_000
@@ -59,13 +60,15 @@ def vesting_of(policy, algorithm, statistics):
 def flow_of(policy, algorithm, statistics, first_step, last_step):
     """The rate of this rank's first flow between two steps; None without samples. A flow with no rate (0: not
     limited) shows as none."""
-    chosen = [sample for sample in statistics.samples if sample.rates]
     begins = [step["begin_ns"] / 1e9 for number, step in statistics.steps.items() if first_step <= number <= last_step]
     ends = [step["end_ns"] / 1e9 for number, step in statistics.steps.items() if first_step <= number <= last_step]
-    if not chosen or not begins:
+    if not begins:
         return None
-    name = next(iter(chosen[0].rates))
     start, end = min(begins), max(ends)
-    points = [RatePoint(sample.time_s - start, *sample.rates[name])
-              for sample in chosen if start <= sample.time_s <= end and name in sample.rates]
-    return Flow(policy, algorithm, points) if points else None
+    chosen = [sample for sample in statistics.samples if start <= sample.time_s <= end]
+    seen = collections.Counter(name for sample in chosen for name in sample.rates)
+    if not seen:
+        return None
+    name = seen.most_common(1)[0][0]
+    return Flow(policy, algorithm, [RatePoint(sample.time_s - start, *sample.rates[name])
+                                    for sample in chosen if name in sample.rates])
