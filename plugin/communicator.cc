@@ -173,6 +173,7 @@ int Communicator::Test(Request* request, int* done, int* bytes) {
     // It may have completed before the connection failed.
     state = request->slot.state.load(std::memory_order_acquire);
   }
+  if (state == RequestSlot::kIdle) return Fail(nccl::kInternalError, "test of a request that has ended");
   const uint64_t size = state == RequestSlot::kDone ? request->slot.size : 0;
   requests_.Give(request);
   if (kind_ == Kind::kReceive) facts_->RemovePosted();

@@ -4,7 +4,6 @@
 
 #include <climits>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <mutex>
 
@@ -41,17 +40,6 @@ struct ListenCommunicator {
   std::shared_ptr<ListenerSlot> listener;
   std::shared_ptr<ConnectionSlot> accepted;  // until it is ready
 };
-
-// Handshakes between two polls of connect, by number.
-struct Connecting {
-  std::mutex mutex;
-  uint64_t next = 1;
-  std::map<uint64_t, std::shared_ptr<ConnectionSlot>> slots;
-};
-Connecting& ConnectingTable() {
-  static auto* table = new Connecting;
-  return *table;
-}
 
 int Refuse(int result, const char* what) {
   Log(LogLevel::kError, "%s", what);
@@ -151,7 +139,7 @@ int Connect(int device, void* handle_bytes, void** send_comm) {
     return Refuse(nccl::kInternalError,
                   "connect: the peer's handle is not from this version of FORGIVE; all hosts need the same plugin");
   }
-  Connecting& table = ConnectingTable();
+  ConnectingTable& table = *process->connecting();
   const std::lock_guard<std::mutex> lock(table.mutex);
   if (handle.connecting == 0) {
     const char* error = nullptr;

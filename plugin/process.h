@@ -3,6 +3,7 @@
 #ifndef FORGIVE_PLUGIN_PROCESS_H_
 #define FORGIVE_PLUGIN_PROCESS_H_
 
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -17,6 +18,13 @@
 #include "plugin/step_facts.h"
 
 namespace forgive {
+
+// Handshakes between two polls of connect, by the number that the handle carries.
+struct ConnectingTable {
+  std::mutex mutex;
+  uint64_t next = 1;
+  std::map<uint64_t, std::shared_ptr<ConnectionSlot>> slots;
+};
 
 // Made by the first init that succeeds; it lives until the process ends, across dlclose and dlopen, because until
 // v11 NCCL never says that it is done. A forked child has none until it initialises its own.
@@ -33,6 +41,7 @@ class Process {
   StepFacts* facts() { return &facts_; }
   Ledger* ledger() { return &ledger_; }
   Statistics* statistics() { return statistics_.get(); }
+  ConnectingTable* connecting() { return &connecting_; }
 
   // forgive.h: each returns FORGIVE_OK or a negative code with *error.
   int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
@@ -49,6 +58,7 @@ class Process {
   StepFacts facts_;
   Ledger ledger_;
   std::unique_ptr<Statistics> statistics_;
+  ConnectingTable connecting_;
   std::mutex steps_mutex_;  // one step_begin or step_end at a time
 };
 

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "dataplane/thread_signals.h"
 #include "plugin/json.h"
 #include "plugin/log.h"
 
@@ -19,6 +20,8 @@ namespace {
 
 // How often the ledger is drained while a step is open: well before the engine's ring of lines can be full.
 constexpr uint64_t kDrainIntervalNs = 2000000;
+// The engine publishes its counters more often than this.
+constexpr auto kSnapshotAge = std::chrono::milliseconds(2);
 
 uint64_t NowNs() {
   timespec now{};
@@ -121,6 +124,7 @@ Statistics::Statistics(const Settings& settings, const std::vector<Device>& devi
       trace_interval_ns_(settings.trace_interval_us * 1000),
       file_(OpenStatisticsFile(settings.statistics_file)) {
   WriteInit(settings, devices, api_version);
+  const BlockedSignals blocked;  // the host's signals are for the host's threads
   thread_ = std::thread(&Statistics::Run, this);
 }
 
@@ -294,7 +298,8 @@ void Statistics::WriteSample(uint64_t now_ns) {
   for (const ConnectionSample& sample : samples) {
     packet_bytes = std::max<uint64_t>(packet_bytes, sample.facts.max_payload);
   }
-  const bool exhausted = account.forgiven + account.outstanding + packet_bytes > account.budget;
+  const bool exhausted =
+      account.open && account.forgiven + account.outstanding + packet_bytes > account.budget;
   line.Number("step", account.step)
       .Boolean("open", account.open)
       .Number("received", account.received)
@@ -358,6 +363,7 @@ void Statistics::Stop() {
   }
   thread_.join();
   if (file_ < 0) return;
+  std::this_thread::sleep_for(kSnapshotAge);
   forgive_stats_t totals{};
   FillTotals(&totals);
   JsonWriter line;

@@ -45,10 +45,9 @@ StepFacts::Verdict StepFacts::Classify(ConnectionStep* connection, uint64_t post
   Verdict verdict;
   const uint64_t state = state_.load(std::memory_order_seq_cst);
   if ((state & kPhaseMask) == kClosed) return verdict;
-  const uint64_t step = step_.load(std::memory_order_relaxed);
-  const bool budget = budget_.load(std::memory_order_relaxed);
+  const uint64_t step = step_.load(std::memory_order_acquire);
+  const bool budget = budget_.load(std::memory_order_acquire);
   // The step may have changed in between; then the promise is broken, and the post belongs to none.
-  std::atomic_thread_fence(std::memory_order_acquire);
   if (state_.load(std::memory_order_relaxed) != state) return verdict;
 
   verdict.epoch = state >> 2;
@@ -118,8 +117,8 @@ StepFacts::BeginResult StepFacts::Prepare() {
 }
 
 void StepFacts::Open(uint64_t step, Fraction p) {
-  step_.store(step, std::memory_order_relaxed);
-  budget_.store(p.ppm > 0, std::memory_order_relaxed);
+  step_.store(step, std::memory_order_release);
+  budget_.store(p.ppm > 0, std::memory_order_release);
   state_.store((state_.load(std::memory_order_relaxed) & ~kPhaseMask) | kOpen, std::memory_order_seq_cst);
 }
 
