@@ -105,9 +105,14 @@ bool Scoreboard::IsCounted(uint64_t unit) const {
 void Scoreboard::MarkReceived(UnitRange run) {
   FORGIVE_CHECK(run.begin >= base_);
   FORGIVE_CHECK(Holds(run));
-  ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
-  settled_end_ = std::max(settled_end_, run.end);
   ClearMarks(run);
+  if (run.begin == base_ && settled_end_ <= base_) {
+    // In order, with nothing settled above: the common case needs no bit.
+    MoveBase(run.end);
+  } else {
+    ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
+  }
+  settled_end_ = std::max(settled_end_, run.end);
 }
 
 void Scoreboard::MarkForgiven(UnitRange run) {
@@ -148,6 +153,12 @@ uint64_t Scoreboard::Advance() {
   if (next == base_) return base_;
   // The positions below base serve the units one span above from now on.
   ForEachWord({base_, next}, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] &= ~mask; });
+  MoveBase(next);
+  return base_;
+}
+
+// Moves base to `next`, below which no settled bit is left.
+void Scoreboard::MoveBase(uint64_t next) {
   if (forgiven_units_ != 0) {
     ForEachWord({base_ + span_, next + span_}, 2 * word_mask_ + 1, [&](uint64_t index, uint64_t mask) {
       forgiven_units_ -= Popcount(forgiven_[index] & mask);
@@ -155,11 +166,11 @@ uint64_t Scoreboard::Advance() {
     });
   }
   base_ = next;
-  return base_;
 }
 
 // The first unit at or above `from` that is not settled; at most limit.
 uint64_t Scoreboard::FirstUnsettled(uint64_t from, uint64_t limit) const {
+  if (from >= settled_end_) return std::min(from, limit);
   while (from < limit) {
     const uint64_t shift = from % kWordBits;
     const uint64_t word = ~settled_[(from / kWordBits) & word_mask_] >> shift;
@@ -171,6 +182,7 @@ uint64_t Scoreboard::FirstUnsettled(uint64_t from, uint64_t limit) const {
 
 // The first unit at or above `from` that is settled; at most limit.
 uint64_t Scoreboard::FirstSettled(uint64_t from, uint64_t limit) const {
+  if (from >= settled_end_) return limit;
   while (from < limit) {
     const uint64_t shift = from % kWordBits;
     const uint64_t word = settled_[(from / kWordBits) & word_mask_] >> shift;

@@ -31,7 +31,7 @@ class Scoreboard {
   // span_bytes is a power of two, at least 64 units.
   explicit Scoreboard(uint64_t span_bytes);
 
-  // The first unit that is not settled, after Advance: rcv_nxt / kUnitBytes.
+  // rcv_nxt / kUnitBytes: all below is settled, and after Advance this unit is not.
   uint64_t base() const { return base_; }
   // How many units from base on are kept.
   uint64_t span() const { return span_; }
@@ -54,7 +54,8 @@ class Scoreboard {
   bool IsRequested(uint64_t unit) const;
   bool IsCounted(uint64_t unit) const;
 
-  // A run of missing units arrived, or was forgiven: it is neither Requested nor counted afterwards.
+  // A run of missing units arrived, or was forgiven: it is neither Requested nor counted afterwards. May move base
+  // over the run.
   void MarkReceived(UnitRange run);
   void MarkForgiven(UnitRange run);
   // Mark the missing units of the range; what is settled keeps its state.
@@ -73,6 +74,7 @@ class Scoreboard {
   uint64_t FirstUnsettled(uint64_t from, uint64_t limit) const;
   uint64_t FirstSettled(uint64_t from, uint64_t limit) const;
   uint64_t SettledSince(uint64_t from) const;
+  void MoveBase(uint64_t next);
   void ClearMarks(UnitRange run);
   UnitRange Above(UnitRange range) const { return {range.begin < base_ ? base_ : range.begin, range.end}; }
 
