@@ -5,6 +5,7 @@ import os
 import time
 
 from errors import DemoError
+from lines import last_line
 from parameters import ROOT
 from processes import call
 
@@ -44,7 +45,7 @@ class LabFabric:
         process = self.processes.start(command, log=self.log)
         if not self.processes.wait([process], UP_SECONDS):
             self.processes.end([process], gently_seconds=1)
-            raise DemoError("lab up: " + (_last_line(self.log) or "it did not come up"))
+            raise DemoError("lab up: " + (last_line(self.log).removeprefix("lab: ") or "it did not come up"))
         self.status = self._read_status()
 
     def down(self):
@@ -119,13 +120,3 @@ def _runs(process_id, program):
             return file.read().strip() == program
     except OSError:
         return False
-
-
-def _last_line(path):
-    try:
-        with open(path, encoding="utf-8", errors="replace") as file:
-            lines = file.read().split("\n")
-    except OSError:
-        return ""
-    lines = [line for line in lines if line.strip()]
-    return lines[-1].removeprefix("lab: ") if lines else ""

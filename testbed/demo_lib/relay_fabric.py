@@ -3,12 +3,15 @@
 import json
 import os
 import select
+import time
 
 from errors import DemoError
+from lines import last_line
 from parameters import ROOT
 
 RELAY = os.path.join(ROOT, "build", "release", "testbed", "lab", "forgive_relay")
 START_SECONDS = 5
+SETTLE_SECONDS = 0.05  # the relay's files are at most 10 ms old
 
 
 class RelayFabric:
@@ -30,7 +33,8 @@ class RelayFabric:
         """Starts the relay. Raises DemoError in its words."""
         with open(self.trims_log, "w", encoding="ascii"):
             pass
-        command = [RELAY, "--config", self.parameters.file, "--trims-log", self.trims_log]
+        command = [RELAY, "--config", self.parameters.file, "--trims-log", self.trims_log, "--statistics",
+                   self.statistics]
         if self.row != "main":
             command += ["--variant", self.row]
         reading, writing = os.pipe()
@@ -39,11 +43,19 @@ class RelayFabric:
         finally:
             os.close(writing)
         with open(reading, encoding="utf-8") as output:
-            ready, _, _ = select.select([output], [], [], START_SECONDS)
-            line = output.readline() if ready else ""
+            line = self._first_line(output)
         if not line.startswith("ready "):
-            raise DemoError(f"{RELAY} did not start: see {self.log}")
+            raise DemoError(last_line(self.log) or f"{RELAY} did not start: see {self.log}")
         self.address = line.split()[1]
+
+    def _first_line(self, output):
+        """What the relay says, or nothing if it ends or is silent. Raises Interrupted."""
+        end = time.monotonic() + START_SECONDS
+        while time.monotonic() < end:
+            self.processes.interrupts.check()
+            if select.select([output], [], [], 0.05)[0]:
+                return output.readline()
+        return ""
 
     def down(self):
         if self.process is not None:
@@ -59,14 +71,21 @@ class RelayFabric:
         return "127.0.0.1"
 
     def start_bursts(self, _seed, _seconds):
-        return None
+        """There are none: without them only `direct` is congested."""
 
     def counters(self):
-        with open(self.statistics, encoding="utf-8") as file:
-            return json.load(file)
+        """What the relay has counted since it started."""
+        time.sleep(SETTLE_SECONDS)
+        try:
+            with open(self.statistics, encoding="utf-8") as file:
+                return json.load(file)
+        except (OSError, ValueError) as error:
+            raise DemoError(f"{self.statistics}: {error}: the relay has ended, see {self.log}") from error
 
     def losses(self):
-        return {}
+        """What should be zero since it started."""
+        counters = self.counters()
+        return {name: counters[name] for name in ("header_dropped", "socket_drops", "send_errors")}
 
     def describe(self):
         return {"relay": self.parameters.relay.get("lab", {})}
