@@ -8,7 +8,7 @@
 #include <span>
 #include <string>
 
-#include "transport/endpoint.h"
+#include "transport/datagram.h"
 
 namespace forgive {
 

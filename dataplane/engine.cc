@@ -77,9 +77,8 @@ void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                                 uint32_t traffic_class) {
   std::shared_ptr<ConnectionSlot> connection;
-  impl_->loop.Call([&](TimePoint now) {
-    connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class);
-  });
+  impl_->loop.Call(
+      [&](TimePoint now) { connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class); });
   return connection;
 }
 
@@ -92,8 +91,8 @@ bool Engine::Impl::Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* r
   if (state == ConnectionSlot::kConnecting) return false;
   if (state != ConnectionSlot::kReady) {
     const bool failed = state == ConnectionSlot::kFailed;
-    request->reason = failed ? static_cast<FailReason>(slot->reason.load(std::memory_order_relaxed))
-                             : FailReason::kClosedHere;
+    request->reason =
+        failed ? static_cast<FailReason>(slot->reason.load(std::memory_order_relaxed)) : FailReason::kClosedHere;
     request->size = 0;
     request->state.store(RequestSlot::kFailed, std::memory_order_release);
     return true;

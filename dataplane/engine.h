@@ -39,9 +39,9 @@ struct ConnectionSlot {
 struct ListenerSlot;  // opaque to users
 
 struct DeviceOptions {
-  std::string interface;       // for messages
-  std::string local_address;   // numeric, IPv4 or IPv6 (link-local: with %scope)
-  uint16_t port_low = 0;       // 0: any
+  std::string interface;      // for messages
+  std::string local_address;  // numeric, IPv4 or IPv6 (link-local: with %scope)
+  uint16_t port_low = 0;      // 0: any
   uint16_t port_high = 0;
 };
 
@@ -49,17 +49,17 @@ struct EngineOptions {
   Config transport;
   std::string driver = "udp";  // udp; "memory" only by tests through `driver_factory`
   std::vector<DeviceOptions> devices;
-  uint64_t seed = 0;        // draws only
+  uint64_t seed = 0;  // draws only
   uint8_t dscp_data = 10;
   uint8_t dscp_control = 46;
   uint8_t dscp_trimmed = 11;
   bool require_trimmed_dscp = false;
   uint64_t receive_buffer_bytes = 64u << 20;
-  std::string fault;        // the fault-injecting driver's specification; empty: none
-  std::string fault_log;    // file of what it trimmed
-  std::string relay;        // HOST:PORT of a user-space relay that stands for the switch; empty: none
-  int cpu = -1;             // pin the poll thread; -1: never
-  bool busy_poll = false;   // never sleep
+  std::string fault;       // the fault-injecting driver's specification; empty: none
+  std::string fault_log;   // file of what it trimmed
+  std::string relay;       // HOST:PORT of a user-space relay that stands for the switch; empty: none
+  int cpu = -1;            // pin the poll thread; -1: never
+  bool busy_poll = false;  // never sleep
   uint32_t command_ring = 4096;
   // Makes the driver of a device instead of the named one. Throws nothing; returns nullptr and sets *error.
   std::function<std::unique_ptr<Driver>(const DeviceOptions&, const EngineOptions&, std::string* error)>
@@ -68,8 +68,8 @@ struct EngineOptions {
 
 // What the engine publishes a few times a millisecond at most; read from any thread as one consistent copy.
 struct EngineSnapshot {
-  Counters counters;             // sum over endpoints
-  DriverCounters driver;         // sum over devices
+  Counters counters;      // sum over endpoints
+  DriverCounters driver;  // sum over devices
   uint64_t turns = 0;
 };
 

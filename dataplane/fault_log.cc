@@ -73,9 +73,8 @@ void FaultLog::Drain() {
   text_.clear();
   while (ring_.Pop(&record)) {
     char line[80];
-    const int length =
-        std::snprintf(line, sizeof(line), "trim %016" PRIx64 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\n",
-                      record.connection_id, record.message, record.offset, record.length);
+    const int length = std::snprintf(line, sizeof(line), "trim %016" PRIx64 " %" PRIu32 " %" PRIu32 " %" PRIu32 "\n",
+                                     record.connection_id, record.message, record.offset, record.length);
     text_.append(line, static_cast<size_t>(length));
     if (text_.size() >= kFlushBytes) {
       WriteAll(fd_, text_);

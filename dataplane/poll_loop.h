@@ -119,6 +119,7 @@ class PollLoop {
   size_t DrainEvents(TimePoint now, uint32_t device_index);
   void OnEvent(TimePoint now, uint32_t device_index, const Event& event);
   void OnIncoming(TimePoint now, uint32_t device_index, const Event& event);
+  void OnIncomingRefused(uint32_t device_index, const Event& event);
   void Complete(Device& device, const Event& event);
   void FailConnection(EngineConnection* connection, FailReason reason);
   void FailRequest(RequestSlot* request, FailReason reason);

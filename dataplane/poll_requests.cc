@@ -81,6 +81,9 @@ void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event)
     case Event::Kind::kIncoming:
       OnIncoming(now, device_index, event);
       return;
+    case Event::Kind::kIncomingRefused:
+      OnIncomingRefused(device_index, event);
+      return;
     case Event::Kind::kConnected:
     case Event::Kind::kFailed:
       break;
@@ -113,13 +116,25 @@ void PollLoop::OnIncoming(TimePoint now, uint32_t device_index, const Event& eve
   found->second->accepted.push_back(connection);
 }
 
+// Whoever accepts learns by a connection that has failed already.
+void PollLoop::OnIncomingRefused(uint32_t device_index, const Event& event) {
+  const auto found = listeners_.find(event.cookie);
+  if (found == listeners_.end()) return;
+  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
+  connection->reason.store(static_cast<uint32_t>(event.reason), std::memory_order_relaxed);
+  connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
+  const std::lock_guard<std::mutex> lock(found->second->mutex);
+  found->second->accepted.push_back(connection);
+}
+
 void PollLoop::Complete(Device& device, const Event& event) {
   const auto found = device.connections.find(event.connection.value);
   if (found == device.connections.end()) return;  // closed meanwhile: its slots are no longer ours
   EngineConnection* connection = found->second.get();
   auto* request = reinterpret_cast<RequestSlot*>(event.cookie);
-  const auto posted = std::find_if(connection->posted.begin(), connection->posted.end(),
-                                   [&](const EngineConnection::Posted& p) { return !p.done && p.request == request; });
+  const auto posted =
+      std::find_if(connection->posted.begin(), connection->posted.end(),
+                   [&](const EngineConnection::Posted& p) { return !p.done && p.request == request; });
   FORGIVE_CHECK(posted != connection->posted.end());
   const bool sent = event.kind == Event::Kind::kSent;
   // A copy that the driver has not taken yet must not read a buffer that is the user's again.

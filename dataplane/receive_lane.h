@@ -20,8 +20,8 @@ enum class LaneKind : uint8_t { kUdp, kRawIpv4, kRawIpv6 };
 
 struct LaneOptions {
   LaneKind kind = LaneKind::kUdp;
-  uint32_t batch = 64;           // messages a system call
-  uint32_t message_bytes = 0;    // a longer message is cut by the kernel and dropped
+  uint32_t batch = 64;         // messages a system call
+  uint32_t message_bytes = 0;  // a longer message is cut by the kernel and dropped
   bool require_trimmed_dscp = false;
   uint8_t dscp_trimmed = 0;
 };

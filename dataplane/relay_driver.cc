@@ -30,7 +30,7 @@ class RelayDriver final : public Driver {
       }
       datagram.bytes += kRelayPrefixBytes;
       datagram.length -= kRelayPrefixBytes;
-      datagram.ce = (flags & kRelayCongestionExperienced) != 0;
+      datagram.ce = (flags & FORGIVE_RELAY_CE) != 0;
       out[kept++] = datagram;
     }
     return kept;
@@ -61,7 +61,9 @@ class RelayDriver final : public Driver {
     counters.truncated += foreign_;
     return counters;
   }
-  std::string description() const override { return inner_->description() + ", through relay " + AddressText(relay_); }
+  std::string description() const override {
+    return inner_->description() + ", through relay " + AddressText(relay_);
+  }
 
  private:
   void Wrap(const Transmit& packet, Transmit* out) const {

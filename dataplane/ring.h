@@ -66,9 +66,7 @@ class CommandRing {
   }
 
   // From the consumer; see the class comment for the ordering.
-  bool Empty() const {
-    return cells_[head_ & mask_].sequence.load(std::memory_order_seq_cst) != head_ + 1;
-  }
+  bool Empty() const { return cells_[head_ & mask_].sequence.load(std::memory_order_seq_cst) != head_ + 1; }
 
  private:
   struct alignas(kCacheLineBytes) Cell {

@@ -9,7 +9,7 @@
 #include <cstdint>
 #include <string>
 
-#include "transport/endpoint.h"
+#include "transport/datagram.h"
 
 namespace forgive {
 
@@ -22,7 +22,7 @@ socklen_t ToSocketAddress(const Address& address, sockaddr_storage* out);
 int AddressFamily(const Address& address);  // AF_INET, AF_INET6 or something else
 uint16_t AddressPort(const Address& address);
 void SetAddressPort(uint16_t port, Address* address);
-uint32_t AddressScope(const Address& address);  // interface index of a link-local address, else 0
+uint32_t AddressScope(const Address& address);           // interface index of a link-local address, else 0
 void SetAddressScope(uint32_t scope, Address* address);  // only changes IPv6 link-local addresses
 
 // Numeric IPv4 or IPv6, link-local with %scope (a name or an index). False: not an address.

@@ -126,8 +126,8 @@ size_t UdpDriver::RunLength(std::span<const Transmit> packets) const {
     const Transmit& next = packets[count];
     const uint32_t bytes = PacketBytes(next);
     // A segment cannot be empty.
-    if (bytes > segment || bytes == 0 || total + bytes > kMaxSegmentedBytes || next.packet_class != first.packet_class ||
-        next.path != first.path || next.destination != first.destination) {
+    if (bytes > segment || bytes == 0 || total + bytes > kMaxSegmentedBytes ||
+        next.packet_class != first.packet_class || next.path != first.path || next.destination != first.destination) {
       break;
     }
     total += bytes;

@@ -46,7 +46,8 @@ std::vector<sock_filter> WholePacketFilter() {
 }
 
 std::vector<sock_filter> CutPacketFilter(bool ipv6, uint16_t port) {
-  // X: where the UDP header begins. M[0]: what it should be, M[1]: the UDP length, of UDP header, headers and payload.
+  // X: where the UDP header begins. M[0]: what it should be, M[1]: the UDP length, of UDP header, headers and
+  // payload.
   return {
       ipv6 ? Statement(BPF_LDX | BPF_W | BPF_IMM, 0) : Statement(BPF_LDX | BPF_B | BPF_MSH, 0),
       Statement(BPF_LD | BPF_H | BPF_IND, kDestinationPort),

@@ -36,7 +36,9 @@ namespace {
 constexpr uint64_t kSendBufferBytes = 4u << 20;
 constexpr uint64_t kRawReceiveBufferBytes = 8u << 20;
 
-bool SetInt(int fd, int level, int name, int value) { return setsockopt(fd, level, name, &value, sizeof(value)) == 0; }
+bool SetInt(int fd, int level, int name, int value) {
+  return setsockopt(fd, level, name, &value, sizeof(value)) == 0;
+}
 
 // Asks for a buffer, by force where permitted; returns what was granted in the unit it was asked in.
 uint64_t SetBuffer(int fd, int force_name, int name, uint64_t bytes) {
@@ -226,8 +228,8 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
     return false;
   }
   SendThroughOwnInterface(*out);
-  const bool raw = options.raw_path == RawPath::kAlways ||
-                   (options.raw_path == RawPath::kAuto && out->interface != "lo");
+  const bool raw =
+      options.raw_path == RawPath::kAlways || (options.raw_path == RawPath::kAuto && out->interface != "lo");
   return !raw || OpenRawPath(out, error);
 }
 

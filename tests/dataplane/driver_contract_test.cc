@@ -99,8 +99,8 @@ TEST_P(DriverContract, DeliversBurstsWholeAndInOrder) {
   for (uint64_t i = 0; i < 3000; ++i) bytes.push_back(PatternBytes(i, i % 5 == 0 ? 100 + i % 300 : kMostBytes));
   std::vector<Transmit> packets;
   for (size_t i = 0; i < bytes.size(); ++i) {
-    packets.push_back(MakePacket(receiver->local_address(), bytes[i],
-                                 i % 5 == 0 ? PacketClass::kControl : PacketClass::kData));
+    packets.push_back(
+        MakePacket(receiver->local_address(), bytes[i], i % 5 == 0 ? PacketClass::kControl : PacketClass::kData));
   }
   const std::vector<Received> received = Exchange(*sender, *receiver, packets);
   ASSERT_EQ(received.size(), bytes.size());

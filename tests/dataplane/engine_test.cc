@@ -39,10 +39,10 @@ TEST_P(EngineOver, CarriesMessagesOfAllSizesWhole) {
   const auto a = StartEngine(Options());
   const auto b = StartEngine(Options());
   std::deque<Stream> streams;
-  streams.emplace_back(*a, *b, MakeLink(*a, *b),
-                       std::vector<size_t>{0, 1, 15, 16, 17, 4095, 4096, 4097, 0, 0, 65536, 1 << 20, 3, (4u << 20) + 5,
-                                           0, 100000},
-                       8, 64);
+  streams.emplace_back(
+      *a, *b, MakeLink(*a, *b),
+      std::vector<size_t>{0, 1, 15, 16, 17, 4095, 4096, 4097, 0, 0, 65536, 1 << 20, 3, (4u << 20) + 5, 0, 100000}, 8,
+      64);
   RunStreams(streams);
 }
 

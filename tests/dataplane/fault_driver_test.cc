@@ -41,7 +41,8 @@ std::vector<Received> Through(const std::string& spec, const std::vector<std::st
 
 std::vector<std::string> DataPackets(uint32_t count) {
   std::vector<std::string> bytes;
-  for (uint32_t i = 0; i < count; ++i) bytes.push_back(DataPacketBytes(0xabcdef0123456789u, i / 10, i % 10 * 1024, 1024));
+  for (uint32_t i = 0; i < count; ++i)
+    bytes.push_back(DataPacketBytes(0xabcdef0123456789u, i / 10, i % 10 * 1024, 1024));
   return bytes;
 }
 

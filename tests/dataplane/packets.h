@@ -76,8 +76,8 @@ inline size_t ReceiveSome(Driver& driver, std::vector<Received>* out) {
   std::array<Datagram, 64> burst;
   const size_t count = driver.ReceiveBurst(burst);
   for (size_t i = 0; i < count; ++i) {
-    out->push_back({std::string(reinterpret_cast<const char*>(burst[i].bytes), burst[i].length), burst[i].source,
-                    burst[i].ce});
+    out->push_back(
+        {std::string(reinterpret_cast<const char*>(burst[i].bytes), burst[i].length), burst[i].source, burst[i].ce});
   }
   return count;
 }

@@ -103,7 +103,11 @@ inline bool Finished(const RequestSlot& slot) {
 class Stream {
  public:
   Stream(Engine& from, Engine& to, Link link, std::vector<size_t> sizes, size_t depth, size_t extra_capacity = 0)
-      : from_(from), to_(to), link_(std::move(link)), sizes_(std::move(sizes)), depth_(depth),
+      : from_(from),
+        to_(to),
+        link_(std::move(link)),
+        sizes_(std::move(sizes)),
+        depth_(depth),
         extra_(extra_capacity) {}
 
   // One round of posting and checking. False: something failed (the test has been told).

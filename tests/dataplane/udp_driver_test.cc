@@ -172,8 +172,7 @@ class RawSender {
 
   // Sends the first `kept` bytes of a UDP payload, with the UDP header as `repair` says.
   void Send(const Address& to, const std::string& whole, size_t kept, Repair repair, uint8_t traffic_class) {
-    const auto udp_length =
-        static_cast<uint16_t>(8 + (repair == Repair::kSai ? whole.size() : kept));
+    const auto udp_length = static_cast<uint16_t>(8 + (repair == Repair::kSai ? whole.size() : kept));
     std::string packet = IpHeader(to, static_cast<uint16_t>(8 + kept), traffic_class);
     const uint16_t words[4] = {htons(kSourcePort), htons(AddressPort(to)), htons(udp_length),
                                htons(repair == Repair::kFull ? 0 : 0x1234)};
