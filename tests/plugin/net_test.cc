@@ -370,6 +370,50 @@ TEST_P(PluginNet, RefusesAHandleThatIsNotItsOwn) {
   });
 }
 
+TEST_P(PluginNet, MayGiveUpAtEveryStageOfConnecting) {
+  Run([](const Net& net) {
+    alignas(8) char handle[nccl::kHandleBytes];
+    for (int round = 0; round < 20; ++round) {
+      // Only listening.
+      void* listen_comm = nullptr;
+      ASSERT_EQ(net.listen(0, handle, &listen_comm), nccl::kSuccess);
+      // A handshake under way that nobody polls again.
+      void* send_comm = nullptr;
+      ASSERT_EQ(net.connect(0, handle, &send_comm), nccl::kSuccess);
+      if (send_comm != nullptr) {
+        ASSERT_EQ(net.close_send(send_comm), nccl::kSuccess);
+      }
+      ASSERT_EQ(net.close_listen(listen_comm), nccl::kSuccess);
+      // Connected, and never accepted: the peer learns of it.
+      ASSERT_EQ(net.listen(0, handle, &listen_comm), nccl::kSuccess);
+      send_comm = nullptr;
+      ASSERT_TRUE(PollUntil([&] { return net.connect(0, handle, &send_comm) != 0 || send_comm != nullptr; }));
+      ASSERT_NE(send_comm, nullptr);
+      ASSERT_EQ(net.close_listen(listen_comm), nccl::kSuccess);
+      std::vector<uint8_t> data(100);
+      void* memory = nullptr;
+      ASSERT_EQ(net.register_memory(send_comm, data.data(), data.size(), nccl::kPointerHost, &memory), 0);
+      void* request = nullptr;
+      const int result = net.send(send_comm, data.data(), 100, 0, memory, &request);
+      EXPECT_EQ(result == nccl::kSuccess && request != nullptr ? Wait(net, request) : result, nccl::kRemoteError);
+      ASSERT_EQ(net.close_send(send_comm), nccl::kSuccess);
+    }
+    Pair pair = MakePair(net, 5000);
+    Exchange(net, &pair, {5000, 0, 1}, 5000, 1, true);
+    ClosePair(net, &pair);
+  });
+}
+
+TEST_P(PluginNet, CarriesOverIpv6Loopback) {
+  Run(
+      [](const Net& net) {
+        Pair pair = MakePair(net, 8 << 13);
+        Exchange(net, &pair, MixedSizes(40, 8192), 8192, 8, true);
+        ClosePair(net, &pair);
+      },
+      {{"NCCL_SOCKET_FAMILY", "AF_INET6"}});
+}
+
 TEST_P(PluginNet, FailsAConnectWhoseListenerIsGone) {
   Run(
       [](const Net& net) {

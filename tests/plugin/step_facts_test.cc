@@ -164,6 +164,7 @@ TEST(StepFacts, ForgetTheCountsOfEarlierSteps) {
     }
     facts.Close();
     EXPECT_TRUE(facts.CheckCounts(&what)) << what;
+    EXPECT_EQ(connection.messages.load(), 4u) << "of this step alone";
   }
 }
 
