@@ -4,6 +4,7 @@ import argparse
 import os
 
 from errors import DemoError
+from parameters import ROOT
 
 DESCRIPTION = """\
 Four hosts behind one trimming switch run training-like steps, each with a gradient all-reduce, under six policies:
@@ -28,7 +29,8 @@ def parse(words):
     parser.add_argument("--steps", type=_steps, metavar="N", help="steps of each run (20)")
     parser.add_argument("--only", metavar="NAMES", default="", help="these policies only, by commas")
     parser.add_argument("--keep", action="store_true", help="keep what every run wrote, in OUTPUT/runs")
-    parser.add_argument("--output", metavar="DIR", default="build/demo", help="where results go (build/demo)")
+    parser.add_argument("--output", metavar="DIR", default=os.path.join(ROOT, "build", "demo"),
+                        help="where results go (build/demo)")
     parser.add_argument("--config", metavar="FILE", help="parameters from another file than testbed/demo.toml")
     parser.add_argument("--only-check", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
