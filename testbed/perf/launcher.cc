@@ -63,40 +63,41 @@ int RunMode(Rank& rank, const Word& word) {
   return RunSweep(rank, word);
 }
 
-int RunConnected(const Options& options, const Word& word, Rendezvous& rendezvous) {
+// Says why this rank fails, to the launcher and to the other ranks; the first reason stays.
+void Record(int status, bool follows, const std::string& text, Failure& failure, Rendezvous* rendezvous) {
+  if (failure.status != kExitOk) return;
+  failure.time_ns = Clock::now().time_since_epoch().count();
+  failure.follows = follows;
+  std::snprintf(failure.text, sizeof(failure.text), "%s", text.c_str());
+  failure.status = status;
+  if (rendezvous == nullptr) return;
+  rendezvous->Abort(follows ? text : fmt::format("rank {} failed: {}", rendezvous->rank(), text));
+}
+
+void Guard(const std::function<void()>& run, Failure& failure, Rendezvous* rendezvous) {
   try {
-    Rank rank(options, rendezvous);
-    const int status = RunMode(rank, word);
-    rank.Drain();
-    rendezvous.Barrier();  // nobody closes while another still sends
-    std::fflush(stdout);
-    return status;
+    run();
+  } catch (const UsageError& error) {
+    Record(kExitUsage, false, error.what(), failure, rendezvous);
   } catch (const PeerError& error) {
-    rendezvous.Abort(error.what());
-    throw;
+    Record(kExitRunFailed, true, error.what(), failure, rendezvous);
   } catch (const std::exception& error) {
-    rendezvous.Abort(fmt::format("rank {} failed: {}", rendezvous.rank(), error.what()));
-    throw;
+    Record(kExitRunFailed, false, error.what(), failure, rendezvous);
   }
 }
 
-// Runs a rank and puts a failure into the record.
-void Guard(const std::function<int()>& run, Failure& failure) {
-  const auto record = [&](int status, bool follows, const char* text) {
-    failure.time_ns = Clock::now().time_since_epoch().count();
-    failure.follows = follows;
-    std::snprintf(failure.text, sizeof(failure.text), "%s", text);
-    failure.status = status;
-  };
-  try {
-    failure.status = run();
-  } catch (const UsageError& error) {
-    record(kExitUsage, false, error.what());
-  } catch (const PeerError& error) {
-    record(kExitRunFailed, true, error.what());
-  } catch (const std::exception& error) {
-    record(kExitRunFailed, false, error.what());
-  }
+void RunConnected(const Options& options, const Word& word, Rendezvous& rendezvous, Failure& failure) {
+  Rank rank(options, rendezvous);
+  // A failure is told before this rank's connections close: what the neighbours see then is only its consequence.
+  Guard(
+      [&] {
+        const int status = RunMode(rank, word);
+        rank.Drain();
+        rendezvous.Barrier();  // nobody closes while another still sends
+        failure.status = status;
+      },
+      failure, &rendezvous);
+  std::fflush(stdout);
 }
 
 int RunRank(const Options& options, const Word& word, int rank, int listen_fd, const std::string& where,
@@ -107,9 +108,9 @@ int RunRank(const Options& options, const Word& word, int rank, int listen_fd, c
         const std::string options_text = Fingerprint(options, word);
         Rendezvous rendezvous = rank == 0 ? Rendezvous::Serve(listen_fd, options.ranks, timeout, options_text)
                                           : Rendezvous::Join(where, rank, options.ranks, timeout, options_text);
-        return RunConnected(options, word, rendezvous);
+        Guard([&] { RunConnected(options, word, rendezvous, failure); }, failure, &rendezvous);
       },
-      failure);
+      failure, nullptr);
   return failure.status;
 }
 
