@@ -59,7 +59,6 @@ struct Config {
   Nanoseconds min_rto = Milliseconds(20);
   Nanoseconds max_rto = Seconds(2);
   bool rto_backoff = true;
-  bool go_back_n = false;  // not built
 
   // Liveness and handshake.
   Nanoseconds peer_timeout = Seconds(30);

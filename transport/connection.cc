@@ -17,6 +17,9 @@ constexpr uint32_t kFallbackPayloadBytes[] = {1408, 1392, 1168, 448};
 // How many unanswered probes, besides the silence itself, it takes to call a peer dead. A process that was stopped
 // for longer than the timeout would otherwise blame its peers for its own silence.
 constexpr uint32_t kProbesBeforeSilent = 6;
+// Bits of Connect::capabilities and ConnectReply::capabilities. Payloads carry a CRC if either side wants it: the
+// listener decides, and both then do the same.
+constexpr uint32_t kCapabilityPayloadCrc = 1;
 // A probe is sent whenever an eighth of the timeout passed in silence.
 constexpr int64_t kProbesPerTimeout = 8;
 
@@ -82,7 +85,10 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       max_payload_(std::min<uint32_t>(connect.max_payload, context.config->max_payload_bytes) / kUnitBytes * kUnitBytes),
       reply_due_(true),
       last_heard_(now) {
-  receiver_ = std::make_unique<Receiver>(*context.config, max_payload_, handle, local_id, context.steps,
+  payload_crc_ = context.config->payload_crc || (connect.capabilities & kCapabilityPayloadCrc) != 0;
+  Config config = *context.config;
+  config.payload_crc = payload_crc_;
+  receiver_ = std::make_unique<Receiver>(config, max_payload_, handle, local_id, context.steps,
                                          context.counters, context.events);
 }
 
@@ -95,6 +101,7 @@ bool Connection::IsAnswerTo(const Connect& connect) const {
 PostResult Connection::Post(TimePoint now, const SendRequest& request) {
   if (state_ != State::kReady) return PostResult::kFailed;
   if (!connector_) return PostResult::kUnknownConnection;
+  NoteIfIdle();
   if (!sender_->Post(request)) return PostResult::kTryAgain;
   BeginWaiting(now);
   return PostResult::kAccepted;
@@ -103,6 +110,7 @@ PostResult Connection::Post(TimePoint now, const SendRequest& request) {
 PostResult Connection::Post(TimePoint now, const ReceiveRequest& request) {
   if (state_ != State::kReady) return PostResult::kFailed;
   if (connector_) return PostResult::kUnknownConnection;
+  NoteIfIdle();
   if (!receiver_->Post(request)) return PostResult::kTryAgain;
   BeginWaiting(now);
   return PostResult::kAccepted;
@@ -135,11 +143,6 @@ void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagr
     ++counters.bad_tag;
     return;
   }
-  const size_t announced = kDataHeaderBytes + header.payload_length;
-  if (datagram.length > announced) {
-    ++counters.malformed;
-    return;
-  }
   if (!receiver_->AcceptPacketNumber(header.packet_number)) {
     ++counters.replayed;
     return;
@@ -150,7 +153,7 @@ void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagr
     resets_due_ = 1;  // the peer has not heard of it yet
     return;
   }
-  if (datagram.length == announced) {
+  if (datagram.length == kDataHeaderBytes + header.payload_length) {
     receiver_->OnData(now, header, datagram.bytes + kDataHeaderBytes, datagram.ce);
   } else if (context_->config->fabric_trims) {
     receiver_->OnTrimmedHeader(now, header, datagram.ce);
@@ -174,13 +177,13 @@ void Connection::OnReport(TimePoint now, Report report, const Datagram& datagram
     return;
   }
   ++counters.reports_received;
-  last_heard_ = now;
-  probes_unanswered_ = 0;
   if (state_ != State::kReady) {
     resets_due_ = report.closing ? 0 : 1;  // the peer has not heard of it yet
     return;
   }
-  sender_->OnReport(now, report);
+  if (!sender_->OnReport(now, report)) return;  // a replay is no sign of life
+  last_heard_ = now;
+  probes_unanswered_ = 0;
   FailIfHalfFailed(now);
 }
 
@@ -190,11 +193,7 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
     ++counters.unknown_connection;
     return;
   }
-  if (!VerifyTag(secret_, PacketType::kConnectReply, datagram.bytes, datagram.length, 0) ||
-      reply.connector_nonce_echo != connector_nonce_head_) {
-    ++counters.bad_tag;
-    return;
-  }
+  if (!IsOwnReply(reply, datagram)) return;
   if (state_ != State::kConnecting) {
     ++counters.replayed;
     return;
@@ -205,7 +204,7 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
     return;
   }
   const bool sane = reply.max_payload >= kUnitBytes && reply.max_payload % kUnitBytes == 0 &&
-                    reply.max_payload <= max_payload_ && reply.scoreboard_bytes >= reply.max_payload;
+                    reply.max_payload <= max_payload_ && reply.scoreboard_bytes >= reply.max_payload + 2 * kUnitBytes;
   if (!sane) {
     ++counters.malformed;
     return;
@@ -213,8 +212,12 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
   max_payload_ = reply.max_payload;
   peer_id_ = reply.peer_connection_id;
   keys_ = DeriveKeys(secret_, nonce_, reply.nonce);
-  sender_ = std::make_unique<Sender>(*context_->config, max_payload_, reply.scoreboard_bytes, handle_, peer_id_,
-                                     context_->counters, context_->events);
+  Config config = *context_->config;
+  config.payload_crc = (reply.capabilities & kCapabilityPayloadCrc) != 0;
+  // A peer with more room than this side is configured for does not make it allocate more.
+  const uint64_t scoreboard_bytes = std::min<uint64_t>(reply.scoreboard_bytes, config.scoreboard_bytes);
+  sender_ = std::make_unique<Sender>(config, max_payload_, scoreboard_bytes, handle_, peer_id_, context_->counters,
+                                     context_->events);
   state_ = State::kReady;
   last_heard_ = now;
   Event event;
@@ -225,8 +228,17 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
   context_->events->Push(event);
 }
 
-void Connection::OnForeignVersion(TimePoint now) {
-  if (state_ == State::kConnecting) Fail(now, FailReason::kVersionMismatch, false);
+// True if the peer that has the ticket answers this handshake.
+bool Connection::IsOwnReply(const ConnectReply& reply, const Datagram& datagram) {
+  const bool own = VerifyTag(secret_, PacketType::kConnectReply, datagram.bytes, datagram.length, 0) &&
+                   reply.connector_nonce_echo == connector_nonce_head_;
+  if (!own) ++context_->counters->bad_tag;
+  return own;
+}
+
+void Connection::OnForeignReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram) {
+  if (state_ != State::kConnecting || !IsOwnReply(reply, datagram)) return;
+  Fail(now, FailReason::kVersionMismatch, false);
 }
 
 void Connection::OnControl(TimePoint now, const Control& control, const Datagram& datagram) {
@@ -299,6 +311,11 @@ bool Connection::Unfinished() const {
 // ---- Liveness ----
 
 Nanoseconds Connection::ProbeInterval() const { return context_->config->peer_timeout / kProbesPerTimeout; }
+
+// Whether somebody waited until this post: if not, its silence before the post says nothing.
+void Connection::NoteIfIdle() {
+  if (!Unfinished()) waiting_ = false;
+}
 
 // Silence counts from the moment when there is something to wait for.
 void Connection::BeginWaiting(TimePoint now) {
@@ -386,6 +403,7 @@ bool Connection::NextHandshake(TimePoint now, Transmit* out) {
     connect.connection_id = local_id_;
     connect.nonce = nonce_;
     connect.identity = context_->identity;
+    connect.capabilities = config.payload_crc ? kCapabilityPayloadCrc : 0;
     connect.traffic_class = traffic_class_;
     ++connect_tries_;
     next_connect_ = now + config.connect_retry;
@@ -405,6 +423,7 @@ bool Connection::NextHandshake(TimePoint now, Transmit* out) {
   reply.peer_connection_id = local_id_;
   reply.nonce = nonce_;
   reply.identity = context_->identity;
+  reply.capabilities = payload_crc_ ? kCapabilityPayloadCrc : 0;
   reply.scoreboard_bytes = static_cast<uint32_t>(config.scoreboard_bytes);
   reply.connector_nonce_echo = connector_nonce_head_;
   out->header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret_, out->header.data()));

@@ -6,7 +6,11 @@
 #include <cstdint>
 #include <memory>
 
-#include "transport/endpoint.h"
+#include "transport/counters.h"
+#include "transport/datagram.h"
+#include "transport/receiver.h"
+#include "transport/requests.h"
+#include "transport/sender.h"
 
 namespace forgive {
 
@@ -40,11 +44,8 @@ class Connection {
   uint64_t local_id() const { return local_id_; }
   // As its data carry it on the wire.
   uint64_t data_connection_id() const { return receiver_ ? local_id_ : peer_id_; }
-  // True if this connection was accepted for that Connect; VerifiesConnect proves that the peer sent it.
+  // True if this connection was accepted for that Connect.
   bool IsAnswerTo(const Connect& connect) const;
-  bool VerifiesConnect(const Datagram& datagram) const {
-    return VerifyTag(secret_, PacketType::kConnect, datagram.bytes, datagram.length, 0);
-  }
   bool sends() const { return connector_; }
   Sender* sender() { return sender_.get(); }
   const Sender* sender() const { return sender_.get(); }
@@ -60,7 +61,8 @@ class Connection {
   void OnData(TimePoint now, DataHeader header, const Datagram& datagram);
   void OnReport(TimePoint now, Report report, const Datagram& datagram);
   void OnConnectReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
-  void OnForeignVersion(TimePoint now);
+  // A ConnectReply of another version, its fields read by this version's layout (the handshake's never changes).
+  void OnForeignReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
   void OnControl(TimePoint now, const Control& control, const Datagram& datagram);
   // A repeated Connect gets the same answer.
   void SendReplyAgain() { reply_due_ = true; }
@@ -73,11 +75,12 @@ class Connection {
 
  private:
   bool Unfinished() const;
-  void StartReceiving();
   void Fail(TimePoint now, FailReason reason, bool tell_peer);
   void FailIfHalfFailed(TimePoint now);
   void CheckLiveness(TimePoint now);
+  void NoteIfIdle();
   void BeginWaiting(TimePoint now);
+  bool IsOwnReply(const ConnectReply& reply, const Datagram& datagram);
   Nanoseconds ProbeInterval() const;
   bool NextHandshake(TimePoint now, Transmit* out);
   bool NextControl(TimePoint now, Transmit* out);
@@ -110,6 +113,7 @@ class Connection {
   TimePoint connect_end_ = kNever;
   // Handshake, listener's side.
   bool reply_due_ = false;
+  bool payload_crc_ = false;
 
   // Liveness: counted only while requests are unfinished.
   TimePoint last_heard_{};

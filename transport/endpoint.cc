@@ -50,6 +50,7 @@ struct Listener {
   SipKey secret;
   uint64_t cookie = 0;
   bool open = false;
+  uint64_t closed_at = 0;  // the how-manieth close it was
   std::array<Nonce, kRememberedConnects> accepted{};
   size_t accepted_count = 0;
 
@@ -110,15 +111,16 @@ struct Endpoint::Impl {
     if (cursor >= active.size()) cursor = 0;
   }
 
+  // Open, or closed and its slot not used again: it may have to repeat an answer.
   Listener* FindListener(uint64_t listen_id) {
-    for (Listener& listener : listeners) {
-      if (listener.open && listener.listen_id == listen_id) return &listener;
-    }
-    return nullptr;
+    const uint64_t slot = listen_id & ((1u << kSlotBits) - 1);
+    if (slot >= listeners.size()) return nullptr;
+    return listeners[slot].listen_id == listen_id ? &listeners[slot] : nullptr;
   }
+  Listener* FreeListener();
 
   void OnConnect(TimePoint now, const Datagram& datagram);
-  bool RepeatAnswer(const Connect& connect, const Datagram& datagram);
+  bool RepeatAnswer(const Connect& connect);
   void Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status, const Address& source);
   void OnForeign(TimePoint now, const Datagram& datagram, uint8_t version);
   void FreeLingered(TimePoint now);
@@ -134,6 +136,7 @@ struct Endpoint::Impl {
   size_t cursor = 0;
   uint32_t turn_packets = 0;
   std::vector<Listener> listeners;
+  uint64_t listeners_closed = 0;
   std::deque<uint16_t> lingering;  // in the order of their ends: every connection lingers equally long
   uint64_t steps_seen = 0;
   // One refusal waits at a time: a flood of bad Connects cannot make the endpoint answer faster than it polls.
@@ -151,22 +154,33 @@ Endpoint::~Endpoint() = default;
 
 PostResult Endpoint::Post(const ListenRequest& request, ListenTicket* ticket) {
   Impl& impl = *impl_;
-  auto place = std::find_if(impl.listeners.begin(), impl.listeners.end(), [](const Listener& l) { return !l.open; });
-  if (place == impl.listeners.end()) {
-    if (impl.listeners.size() >= impl.config.max_listeners) return PostResult::kOverLimit;
-    place = impl.listeners.emplace(impl.listeners.end());
-  }
-  *place = Listener{};
-  place->listen_id = impl.entropy.Next64();
-  place->secret = {impl.entropy.Next64(), impl.entropy.Next64()};
-  place->cookie = request.cookie;
-  place->open = true;
-  *ticket = {place->listen_id, place->secret};
+  Listener* listener = impl.FreeListener();
+  if (listener == nullptr) return PostResult::kOverLimit;
+  const auto slot = static_cast<uint64_t>(listener - impl.listeners.data());
+  *listener = Listener{};
+  listener->listen_id = impl.entropy.Next64() << kSlotBits | slot;
+  listener->secret = {impl.entropy.Next64(), impl.entropy.Next64()};
+  listener->cookie = request.cookie;
+  listener->open = true;
+  *ticket = {listener->listen_id, listener->secret};
   return PostResult::kAccepted;
 }
 
+// A new slot while there is one, else the one that was closed the longest ago.
+Listener* Endpoint::Impl::FreeListener() {
+  if (listeners.size() < config.max_listeners) return &listeners.emplace_back();
+  Listener* oldest = nullptr;
+  for (Listener& listener : listeners) {
+    if (!listener.open && (oldest == nullptr || listener.closed_at < oldest->closed_at)) oldest = &listener;
+  }
+  return oldest;
+}
+
 void Endpoint::CloseListener(uint64_t listen_id) {
-  if (Listener* listener = impl_->FindListener(listen_id)) listener->open = false;
+  Listener* listener = impl_->FindListener(listen_id);
+  if (listener == nullptr || !listener->open) return;
+  listener->open = false;
+  listener->closed_at = ++impl_->listeners_closed;
 }
 
 PostResult Endpoint::Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* handle) {
@@ -258,15 +272,18 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
   }
   Listener* listener = FindListener(connect.listen_id);
   if (listener == nullptr) {
-    // It may have been closed right after it accepted, as NCCL does.
-    if (!RepeatAnswer(connect, datagram)) ++counters.unknown_connection;
+    ++counters.unknown_connection;
     return;
   }
   if (!VerifyTag(listener->secret, PacketType::kConnect, datagram.bytes, datagram.length, 0)) {
     ++counters.bad_tag;
     return;
   }
-  if (RepeatAnswer(connect, datagram)) return;
+  if (RepeatAnswer(connect)) return;
+  if (!listener->open) {
+    ++counters.unknown_connection;
+    return;
+  }
   if (listener->Remembers(connect.nonce)) {
     ++counters.replayed;
     return;
@@ -291,11 +308,10 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
   events.Push(event);
 }
 
-// A repeated Connect gets the same answer.
-bool Endpoint::Impl::RepeatAnswer(const Connect& connect, const Datagram& datagram) {
+// A repeated Connect gets the same answer, also from a listener that was closed right after it accepted, as NCCL does.
+bool Endpoint::Impl::RepeatAnswer(const Connect& connect) {
   for (const Slot& slot : slots) {
     if (!slot.connection || !slot.connection->IsAnswerTo(connect)) continue;
-    if (!slot.connection->VerifiesConnect(datagram)) return false;
     slot.connection->SendReplyAgain();
     Activate(*slot.connection);
     return true;
@@ -316,28 +332,32 @@ void Endpoint::Impl::Refuse(const Connect& connect, const SipKey& secret, Connec
   refusal_due = true;
 }
 
-// Another version's packets have the same first bytes, ids and places of tags for the handshake only.
+// The handshake of another version has this one's layout (docs/wire-format.md): read it as if it were this version's,
+// and believe it only after its tag.
 void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t version) {
   if (datagram.length < kConnectBytes || version == 0 || version == FORGIVE_WIRE_VERSION) {
     ++counters.malformed;
     return;
   }
   ++counters.foreign_version;
-  const auto type = static_cast<PacketType>(datagram.bytes[1]);
-  if (type == PacketType::kConnectReply) {
-    // Only the peer of this handshake knows the id that it echoes.
-    Connection* connection = FindById(PeekConnectionId(type, datagram.bytes));
-    if (connection != nullptr) connection->OnForeignVersion(now);
-  } else if (type == PacketType::kConnect) {
-    std::array<uint8_t, kConnectBytes> head;
-    std::memcpy(head.data(), datagram.bytes, head.size());
-    head[0] = FORGIVE_WIRE_VERSION;
-    Connect connect;
-    if (!ParseConnect(head.data(), datagram.length, &connect)) return;
+  std::array<uint8_t, kConnectBytes> head;
+  std::memcpy(head.data(), datagram.bytes, head.size());
+  head[0] = FORGIVE_WIRE_VERSION;
+  ConnectReply reply;
+  Connect connect;
+  if (ParseConnectReply(head.data(), datagram.length, &reply)) {
+    Connection* connection = FindById(reply.connection_id);
+    if (connection != nullptr) connection->OnForeignReply(now, reply, datagram);
+  } else if (ParseConnect(head.data(), datagram.length, &connect)) {
     const Listener* listener = FindListener(connect.listen_id);
-    if (listener == nullptr) return;
-    if (!VerifyTag(listener->secret, type, datagram.bytes, datagram.length, 0)) return;
+    if (listener == nullptr || !listener->open) return;
+    if (!VerifyTag(listener->secret, PacketType::kConnect, datagram.bytes, datagram.length, 0)) return;
     Refuse(connect, listener->secret, ConnectStatus::kVersionMismatch, datagram.source);
+    Event event;
+    event.kind = Event::Kind::kIncomingRefused;
+    event.reason = FailReason::kVersionMismatch;
+    event.cookie = listener->cookie;
+    events.Push(event);
   }
 }
 

@@ -9,65 +9,14 @@
 
 #include "transport/config.h"
 #include "transport/counters.h"
+#include "transport/datagram.h"
 #include "transport/event.h"
-#include "transport/receiver.h"
-#include "transport/sender.h"
+#include "transport/requests.h"
 #include "transport/step_table.h"
 #include "transport/units.h"
 #include "transport/wire.h"
 
 namespace forgive {
-
-// Where a peer is: opaque to the transport (drivers keep a socket address in it), compared byte by byte.
-struct Address {
-  std::array<uint8_t, 28> bytes{};
-  friend bool operator==(const Address&, const Address&) = default;
-};
-
-// What arrived. `length` is the least of what the frame, the IP header and the UDP header say was the UDP payload.
-// A datagram that the local buffer cut must not be given to the endpoint.
-struct Datagram {
-  Address source;
-  const uint8_t* bytes = nullptr;
-  size_t length = 0;
-  bool ce = false;
-};
-
-enum class PacketClass : uint8_t { kData, kControl };
-
-// One packet to leave. The payload view is the user's own memory: valid until the next Post of a close.
-struct Transmit {
-  Address destination;
-  PacketClass packet_class = PacketClass::kControl;
-  uint16_t path = 0;
-  ConnectionHandle connection;
-  uint32_t header_length = 0;   // bytes of `header`
-  uint32_t payload_length = 0;  // bytes at `payload`, behind the header
-  const uint8_t* payload = nullptr;
-  std::array<uint8_t, kMaxReportBytes> header;
-};
-
-// What a listener hands to its peer out of band (in NCCL's handle).
-struct ListenTicket {
-  uint64_t listen_id = 0;
-  SipKey secret;
-};
-
-enum class PostResult : uint8_t { kAccepted, kTryAgain, kOverLimit, kUnknownConnection, kFailed };
-
-struct ListenRequest {
-  uint64_t cookie = 0;
-};
-struct ConnectRequest {
-  uint64_t cookie = 0;
-  Address peer;
-  ListenTicket ticket;
-  uint32_t max_payload_bytes = kMaxPayloadBytes;  // what the local MTU allows
-  uint32_t traffic_class = 0;
-};
-struct CloseRequest {
-  ConnectionHandle connection;
-};
 
 // A sans-IO endpoint: all connections of one NIC of one rank. Not thread-safe: one owner.
 class Endpoint {

@@ -31,6 +31,7 @@ struct Event {
   enum class Kind : uint8_t {
     kConnected,  // a Connect of ours was accepted
     kIncoming,   // a listener accepted: cookie is the listener's, connection is new
+    kIncomingRefused,  // a listener refused a peer that has its ticket: cookie is the listener's, reason
     kSent,       // a send is acknowledged: cookie
     kReceived,   // a receive is whole: cookie, size
     kForgiven,   // a line of the ledger: step, message, offset, length, contributions

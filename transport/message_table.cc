@@ -5,7 +5,6 @@
 #include <bit>
 
 #include "transport/check.h"
-#include "transport/receiver.h"
 
 namespace forgive {
 namespace {

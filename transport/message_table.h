@@ -7,12 +7,11 @@
 #include <vector>
 
 #include "transport/config.h"
+#include "transport/requests.h"
 #include "transport/scoreboard.h"
 #include "transport/step_table.h"
 
 namespace forgive {
-
-struct ReceiveRequest;
 
 // The units that `bytes` of payload occupy; the last one may be padded.
 constexpr uint64_t PayloadUnits(uint64_t bytes) { return (bytes + kUnitBytes - 1) / kUnitBytes; }

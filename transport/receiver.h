@@ -13,24 +13,13 @@
 #include "transport/message_table.h"
 #include "transport/replay_window.h"
 #include "transport/report_builder.h"
+#include "transport/requests.h"
 #include "transport/scoreboard.h"
 #include "transport/step_table.h"
 #include "transport/units.h"
 #include "transport/wire.h"
 
 namespace forgive {
-
-struct ReceiveRequest {
-  uint64_t cookie = 0;
-  uint8_t* buffer = nullptr;  // may be nullptr only if capacity is 0, or in a simulator that wants no bytes
-  uint64_t capacity = 0;      // bytes; the sent message may be shorter
-  // The facts, decided at the post and fixed (protocol.md, Words). Without a step both are false.
-  bool has_step = false;
-  uint64_t step = 0;
-  bool exempt_eligible = false;
-  bool forgivable = false;
-  uint32_t contributions = 1;  // ranks whose contribution is lost with each forgiven byte
-};
 
 // The receiver of one connection (seed: State per flow, at the receiver).
 //

@@ -52,7 +52,6 @@ class ReportBuilder {
   void MakeDue() { due_ = true; }
   void set_rtt(Nanoseconds rtt);
 
-  bool IsDue(TimePoint now) const { return deadline() <= now; }
   // kNever: nothing waits. The beginning of time: a report is due.
   TimePoint deadline() const;
 

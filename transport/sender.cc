@@ -76,7 +76,6 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       packets_(2 * ranges_.capacity()),
       step_starts_(config.max_messages),
       last_timeout_(kLongAgo) {
-  FORGIVE_CHECK(!config.go_back_n);
   // The first segment alone must fit, or nothing would ever be sent.
   FORGIVE_CHECK(scoreboard_bytes >= max_payload + 2 * kUnitBytes);
 }
@@ -223,16 +222,16 @@ void Sender::CountModeChange(TimePoint now) {
 
 uint64_t Sender::ExpandReportNumber(uint32_t low) const { return ExpandNumber(reports_.newest(), low); }
 
-void Sender::OnReport(TimePoint now, const Report& report) {
+bool Sender::OnReport(TimePoint now, const Report& report) {
   last_now_ = now;
   const bool newest = !any_report_ || report.report_number > reports_.newest();
   if (!reports_.Accept(report.report_number)) {
     ++counters_->stale_reports;
-    return;
+    return false;
   }
   if (!IsConsistent(report)) {
     ++counters_->malformed;
-    return;
+    return true;
   }
   any_report_ = true;
   RunCongestionTimers(now);
@@ -245,6 +244,7 @@ void Sender::OnReport(TimePoint now, const Report& report) {
   CompleteMessages();
   CountModeChange(now);
   UpdateProbe(now);
+  return true;
 }
 
 // A peer that keeps the protocol settles only what was sent.

@@ -13,18 +13,13 @@
 #include "transport/counters.h"
 #include "transport/event.h"
 #include "transport/pacer.h"
+#include "transport/requests.h"
 #include "transport/rtt.h"
 #include "transport/sent_ranges.h"
 #include "transport/units.h"
 #include "transport/wire.h"
 
 namespace forgive {
-
-struct SendRequest {
-  uint64_t cookie = 0;
-  const uint8_t* buffer = nullptr;  // the user's own, unchanged until kSent
-  uint32_t length = 0;              // bytes, below 4 GiB
-};
 
 // Seed: cc_mode.
 enum class Mode : uint8_t { kObeying, kExempt };
@@ -75,7 +70,8 @@ class Sender {
   uint64_t ExpandReportNumber(uint32_t low) const;
   // A report with a verified tag and expanded number. Seed: OnReport, OnCongestionNotification,
   // OnRetransmissionRequest, in this order.
-  void OnReport(TimePoint now, const Report& report);
+  // Returns whether the report was new: a replay is ignored and says nothing, not even that the peer lives.
+  bool OnReport(TimePoint now, const Report& report);
 
   // The next data packet that may leave now: retransmissions first. Fills the header (CRC included where
   // configured) and the view of the user's buffer (header->payload_length bytes). False: window, pacer, credit or

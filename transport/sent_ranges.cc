@@ -82,7 +82,6 @@ uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t 
   Record& record = records_[index & mask_];
   record.message = static_cast<uint32_t>(unsent_message_);
   record.offset = unsent_offset_;
-  record.transmissions = 0;
   next_position_ = UnsentEnd();
   begun_ = unsent_message_ + 1;
   if (messages_[unsent_message_ & (messages_.size() - 1)].length - unsent_offset_ > max_payload_) {
@@ -117,7 +116,6 @@ void SentRanges::Transmit(uint64_t index, uint64_t packet_number, TimePoint now,
   record.packet_number = packet_number;
   record.sent = now;
   record.path = path;
-  ++record.transmissions;
   bytes_in_flight_ += LengthOf(record);
   Append(slot);
 }
@@ -189,7 +187,8 @@ void SentRanges::Lose(uint64_t index) {
 }
 
 uint64_t SentRanges::LoseRequested(Range range, uint64_t packet_number) {
-  if (range.begin == range.end) return 0;
+  // What lies below the front was acknowledged after the request had left.
+  if (range.begin == range.end || front_ == next_ || range.end <= StreamBegin(front_)) return 0;
   const uint64_t end = std::min(next_, Locate(range.end - 1) + 1);
   uint64_t lost = 0;
   for (uint64_t index = unacknowledged_.FindFirst(Locate(range.begin), end); index < end;

@@ -118,7 +118,6 @@ class SentRanges {
   uint64_t bytes_in_flight() const { return bytes_in_flight_; }
   bool nothing_outstanding() const { return front_ == next_; }
 
-  uint32_t transmissions(uint64_t index) const { return records_[index & mask_].transmissions; }
   uint64_t capacity() const { return records_.size(); }
   uint64_t front() const { return front_; }
   uint64_t next() const { return next_; }
@@ -133,7 +132,6 @@ class SentRanges {
     uint32_t offset = 0;   // bytes, in the message
     uint32_t previous = kNone;
     uint32_t next = kNone;
-    uint32_t transmissions = 0;
     uint16_t path = 0;
   };
   struct Path {

@@ -83,7 +83,7 @@ struct Report {
   std::array<Range, kMaxSackRanges> sacks;        // absolute stream positions, newest first
 };
 
-enum class ConnectStatus : uint16_t { kAccepted = 0, kVersionMismatch = 1, kNoListener = 2, kOverLimit = 3 };
+enum class ConnectStatus : uint16_t { kAccepted = 0, kVersionMismatch = 1, kOverLimit = 2 };
 
 struct Connect {
   uint16_t max_payload = 0;

@@ -6,78 +6,11 @@
 
 #include <vector>
 
+#include "endpoint_fixture.h"
 #include "transport/wire_layout.h"
-#include "world.h"
 
 namespace forgive::testing {
 namespace {
-
-Config TestConfig() {
-  Config config;
-  config.max_connections = 64;
-  config.link_rate = BitsPerSecond{400000000};
-  config.peer_timeout = Seconds(4);
-  config.min_rto = Milliseconds(5);
-  return config;
-}
-
-// What happened at one host.
-struct Log {
-  std::vector<Event> events;
-  int Count(Event::Kind kind) const {
-    int count = 0;
-    for (const Event& event : events) count += event.kind == kind;
-    return count;
-  }
-  const Event* Find(Event::Kind kind) const {
-    for (const Event& event : events) {
-      if (event.kind == kind) return &event;
-    }
-    return nullptr;
-  }
-};
-
-class EndpointTest : public ::testing::Test {
- protected:
-  explicit EndpointTest(Config config = TestConfig()) : world_(3, config, 42) {
-    world_.on_event = [this](int host, const Event& event) { logs_[host].events.push_back(event); };
-    world_.on_transmit = [this](int host, const Transmit& transmit) {
-      std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload != nullptr) bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-      sent_[host].push_back(std::move(bytes));
-    };
-  }
-
-  void RunFor(Nanoseconds duration) {
-    const TimePoint end = world_.now() + duration;
-    while (world_.Step(end)) {
-    }
-    world_.Stall(std::max(Nanoseconds{0}, end - world_.now()));
-  }
-
-  bool Send(const Link& link, int from, const std::vector<uint8_t>& bytes, uint64_t cookie = 1) {
-    return world_.endpoint(from).Post(world_.LocalNow(from), link.sender,
-                                      SendRequest{cookie, bytes.data(), static_cast<uint32_t>(bytes.size())}) ==
-           PostResult::kAccepted;
-  }
-  bool Receive(const Link& link, int to, std::vector<uint8_t>* buffer, uint64_t cookie = 2) {
-    ReceiveRequest request;
-    request.cookie = cookie;
-    request.buffer = buffer->data();
-    request.capacity = buffer->size();
-    return world_.endpoint(to).Post(world_.LocalNow(to), link.receiver, request) == PostResult::kAccepted;
-  }
-
-  World world_;
-  std::map<int, Log> logs_;
-  std::map<int, std::vector<std::vector<uint8_t>>> sent_;
-};
-
-std::vector<uint8_t> Bytes(size_t size) {
-  std::vector<uint8_t> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);
-  return bytes;
-}
 
 TEST_F(EndpointTest, CarriesAMessageToThePostedBuffer) {
   Link link;
@@ -147,78 +80,6 @@ TEST_F(EndpointTest, ASendLongerThanItsReceiveFailsBothSides) {
     EXPECT_EQ(logs_[host].Find(Event::Kind::kFailed)->reason, FailReason::kTooLong);
   }
   EXPECT_EQ(buffer, std::vector<uint8_t>(100, 0xaa));
-}
-
-TEST_F(EndpointTest, FallsBackToAPayloadThatThePathLetsThrough) {
-  world_.faults.largest_datagram_bytes = 1500 - 28;
-  Link link;
-  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
-  Endpoint::ConnectionFacts facts;
-  ASSERT_TRUE(world_.endpoint(0).Facts(world_.LocalNow(0), link.sender, &facts));
-  EXPECT_EQ(facts.max_payload, 1408u);
-  const std::vector<uint8_t> message = Bytes(50000);
-  std::vector<uint8_t> buffer(message.size());
-  ASSERT_TRUE(Receive(link, 1, &buffer));
-  ASSERT_TRUE(Send(link, 0, message));
-  RunFor(Milliseconds(500));
-  EXPECT_EQ(buffer, message);
-}
-
-TEST_F(EndpointTest, ARepeatedConnectGetsTheSameAnswerAlsoAfterTheListenerClosed) {
-  Link link;
-  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));  // closes the listener
-  std::vector<uint8_t> connect;
-  for (const auto& packet : sent_[0]) {
-    if (packet[1] == FORGIVE_TYPE_CONNECT) connect = packet;
-  }
-  ASSERT_FALSE(connect.empty());
-  sent_[1].clear();
-  world_.Inject(1, connect);
-  RunFor(Milliseconds(1));
-  ASSERT_FALSE(sent_[1].empty());
-  EXPECT_EQ(sent_[1].back()[1], FORGIVE_TYPE_CONNECT_REPLY);
-  EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 0) << "no second connection";
-}
-
-TEST_F(EndpointTest, AConnectWithoutTheTicketIsDroppedAndAllocatesNothing) {
-  ListenTicket ticket;
-  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  ticket.secret.k0 ^= 1;
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
-  ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
-  RunFor(Seconds(6));
-  EXPECT_GT(world_.endpoint(1).counters().bad_tag, 0u);
-  EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 0);
-  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
-  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kNoAnswer);
-}
-
-TEST_F(EndpointTest, AConnectOfAnotherVersionEndsInAClearErrorOnItsSide) {
-  ListenTicket ticket;
-  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  Connect connect;
-  connect.max_payload = 1408;
-  connect.listen_id = ticket.listen_id;
-  connect.connection_id = 77;
-  std::vector<uint8_t> packet(kDataHeaderBytes + connect.max_payload);
-  WriteConnect(connect, ticket.secret, packet.data());
-  packet[0] = FORGIVE_WIRE_VERSION + 1;
-  // The other version tags its own bytes.
-  std::vector<uint8_t> untagged = packet;
-  untagged.erase(untagged.begin() + 72, untagged.begin() + 80);
-  const uint64_t tag = SipHash(ticket.secret, untagged.data(), untagged.size(), 0);
-  for (int i = 0; i < 8; ++i) packet[static_cast<size_t>(72 + i)] = static_cast<uint8_t>(tag >> (56 - 8 * i));
-  world_.Inject(1, packet);
-  RunFor(Milliseconds(1));
-  EXPECT_EQ(world_.endpoint(1).counters().foreign_version, 1u);
-  ASSERT_EQ(sent_[1].size(), 1u);
-  ConnectReply reply;
-  ASSERT_TRUE(ParseConnectReply(sent_[1][0].data(), sent_[1][0].size(), &reply));
-  EXPECT_EQ(reply.status, ConnectStatus::kVersionMismatch);
-  EXPECT_EQ(reply.connection_id, 77u);
 }
 
 TEST_F(EndpointTest, GarbageAndForgeriesAreCountedAndDisturbNothing) {
@@ -306,6 +167,45 @@ TEST_F(EndpointTest, APeerThatDiesFailsItsConnectionsWithinTheTimeout) {
   EXPECT_EQ(buffer3, message) << "the survivors' connection still works";
 }
 
+TEST_F(EndpointTest, AReplayedReportIsNoSignOfLife) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(500000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Milliseconds(3));
+  std::vector<uint8_t> report;
+  for (const auto& packet : sent_[1]) {
+    if (packet[1] == FORGIVE_TYPE_REPORT) report = packet;
+  }
+  ASSERT_FALSE(report.empty());
+  world_.host(1).dead = true;
+  for (int i = 0; i < 60 && logs_[0].Count(Event::Kind::kFailed) == 0; ++i) {
+    world_.Inject(0, report);
+    RunFor(Milliseconds(100));
+  }
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 1) << "a dead peer lived on by replays";
+}
+
+TEST_F(EndpointTest, SilenceBeforeAPostDoesNotCountAgainstThePeer) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(1000);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(60));
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+  // The timeout is 4 s: from here on the peer has all of it, though it was silent for a minute.
+  world_.faults.drop = Fraction{Fraction::kOne};
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Milliseconds(3800));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0);
+  RunFor(Seconds(2));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+}
+
 TEST_F(EndpointTest, AStallLongerThanTheTimeoutBlamesNobody) {
   Link link;
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
@@ -378,21 +278,6 @@ TEST_F(EndpointTest, AConnectionIdIsNotReusedAfterItsSlotIsFreed) {
     RunFor(Seconds(6));
     EXPECT_FALSE(Send(link, 0, message)) << "a stale handle found a new connection";
   }
-}
-
-TEST_F(EndpointTest, RefusesAConnectionOverTheLimitWithAClearReason) {
-  std::vector<Link> links(64);
-  for (size_t i = 0; i < 64; ++i) ASSERT_TRUE(ConnectPair(&world_, i % 2 == 0 ? 0 : 2, 1, &links[i]));
-  ListenTicket ticket;
-  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
-  ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
-  RunFor(Seconds(1));
-  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
-  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kRefused);
 }
 
 TEST_F(EndpointTest, AnIdleEndpointHasNoDeadline) {

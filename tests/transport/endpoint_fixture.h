@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: Apache-2.0
+// Three hosts in a world, and what happened at each: the ground of the endpoint's tests.
+#ifndef FORGIVE_TESTS_TRANSPORT_ENDPOINT_FIXTURE_H_
+#define FORGIVE_TESTS_TRANSPORT_ENDPOINT_FIXTURE_H_
+
+#include <gtest/gtest.h>
+
+#include <map>
+#include <vector>
+
+#include "world.h"
+
+namespace forgive::testing {
+
+inline Config TestConfig() {
+  Config config;
+  config.max_connections = 64;
+  config.link_rate = BitsPerSecond{400000000};
+  config.peer_timeout = Seconds(4);
+  config.min_rto = Milliseconds(5);
+  return config;
+}
+
+// What happened at one host.
+struct Log {
+  std::vector<Event> events;
+  int Count(Event::Kind kind) const {
+    int count = 0;
+    for (const Event& event : events) count += event.kind == kind;
+    return count;
+  }
+  const Event* Find(Event::Kind kind) const {
+    for (const Event& event : events) {
+      if (event.kind == kind) return &event;
+    }
+    return nullptr;
+  }
+};
+
+class EndpointTest : public ::testing::Test {
+ protected:
+  explicit EndpointTest(Config config = TestConfig()) : world_(3, config, 42) {
+    world_.on_event = [this](int host, const Event& event) { logs_[host].events.push_back(event); };
+    world_.on_transmit = [this](int host, const Transmit& transmit) {
+      std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
+      if (transmit.payload != nullptr) bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+      sent_[host].push_back(std::move(bytes));
+    };
+  }
+
+  void RunFor(Nanoseconds duration) {
+    const TimePoint end = world_.now() + duration;
+    while (world_.Step(end)) {
+    }
+    world_.Stall(std::max(Nanoseconds{0}, end - world_.now()));
+  }
+
+  bool Send(const Link& link, int from, const std::vector<uint8_t>& bytes, uint64_t cookie = 1) {
+    return world_.endpoint(from).Post(world_.LocalNow(from), link.sender,
+                                      SendRequest{cookie, bytes.data(), static_cast<uint32_t>(bytes.size())}) ==
+           PostResult::kAccepted;
+  }
+  bool Receive(const Link& link, int to, std::vector<uint8_t>* buffer, uint64_t cookie = 2) {
+    ReceiveRequest request;
+    request.cookie = cookie;
+    request.buffer = buffer->data();
+    request.capacity = buffer->size();
+    return world_.endpoint(to).Post(world_.LocalNow(to), link.receiver, request) == PostResult::kAccepted;
+  }
+
+  World world_;
+  std::map<int, Log> logs_;
+  std::map<int, std::vector<std::vector<uint8_t>>> sent_;
+};
+
+inline std::vector<uint8_t> Bytes(size_t size) {
+  std::vector<uint8_t> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);
+  return bytes;
+}
+
+}  // namespace forgive::testing
+
+#endif  // FORGIVE_TESTS_TRANSPORT_ENDPOINT_FIXTURE_H_

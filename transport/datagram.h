@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+// What passes between a driver and an endpoint: datagrams that arrived and packets that leave.
+#ifndef FORGIVE_TRANSPORT_DATAGRAM_H_
+#define FORGIVE_TRANSPORT_DATAGRAM_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+
+#include "transport/event.h"
+#include "transport/wire.h"
+
+namespace forgive {
+
+// Where a peer is: opaque to the transport (drivers keep a socket address in it), compared byte by byte.
+struct Address {
+  std::array<uint8_t, 28> bytes{};
+  friend bool operator==(const Address&, const Address&) = default;
+};
+
+// What arrived. `length` is the least of what the frame, the IP header and the UDP header say was the UDP payload.
+// A datagram that the local buffer cut must not be given to the endpoint.
+struct Datagram {
+  Address source;
+  const uint8_t* bytes = nullptr;
+  size_t length = 0;
+  bool ce = false;
+};
+
+enum class PacketClass : uint8_t { kData, kControl };
+
+// One packet to leave. The payload view is the user's own memory: valid until the next Post of a close.
+struct Transmit {
+  Address destination;
+  PacketClass packet_class = PacketClass::kControl;
+  uint16_t path = 0;
+  ConnectionHandle connection;
+  uint32_t header_length = 0;   // bytes of `header`
+  uint32_t payload_length = 0;  // bytes at `payload`, behind the header
+  const uint8_t* payload = nullptr;
+  std::array<uint8_t, kMaxReportBytes> header;
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_TRANSPORT_DATAGRAM_H_
