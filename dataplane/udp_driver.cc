@@ -88,7 +88,7 @@ class UdpDriver final : public Driver {
 
  private:
   struct alignas(cmsghdr) ControlBuffer {
-    uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t))];
+    uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(in6_pktinfo))];
   };
   enum class SendResult : uint8_t { kTryAgain, kRefused };
 
@@ -96,7 +96,8 @@ class UdpDriver final : public Driver {
   size_t RunLength(std::span<const Transmit> packets) const;
   // Fills one message of `count` packets; uses 2 * count vectors from *vector on.
   void FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector);
-  void FillControl(PacketClass packet_class, uint32_t segment_bytes, size_t message);
+  void FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message);
+  bool LeavesByChoice(const Address& destination) const;
   // Sends the packets as `limit` packets a message allow; returns how many were taken before an error in *result.
   size_t SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result, size_t* refused_run);
 
@@ -137,28 +138,43 @@ size_t UdpDriver::RunLength(std::span<const Transmit> packets) const {
   return count;
 }
 
-void UdpDriver::FillControl(PacketClass packet_class, uint32_t segment_bytes, size_t message) {
-  msghdr& header = messages_[message].msg_hdr;
-  ControlBuffer& buffer = controls_[message];
-  header.msg_control = buffer.bytes;
-  header.msg_controllen = sizeof(buffer.bytes);
-  cmsghdr* control = CMSG_FIRSTHDR(&header);
-  const uint8_t dscp = packet_class == PacketClass::kData ? options_.dscp_data : options_.dscp_control;
-  const uint8_t ecn = packet_class == PacketClass::kData ? kEct0 : 0;
-  const int traffic_class = dscp << 2 | ecn;
-  control->cmsg_level = sockets_.ipv6 ? IPPROTO_IPV6 : IPPROTO_IP;
-  control->cmsg_type = sockets_.ipv6 ? IPV6_TCLASS : IP_TOS;
-  control->cmsg_len = CMSG_LEN(sizeof(traffic_class));
-  std::memcpy(CMSG_DATA(control), &traffic_class, sizeof(traffic_class));
-  header.msg_controllen = CMSG_SPACE(sizeof(traffic_class));
-  if (segment_bytes == 0) return;
-  control = reinterpret_cast<cmsghdr*>(buffer.bytes + CMSG_SPACE(sizeof(traffic_class)));
-  const uint16_t size = static_cast<uint16_t>(segment_bytes);
-  control->cmsg_level = IPPROTO_UDP;
-  control->cmsg_type = UDP_SEGMENT;
-  control->cmsg_len = CMSG_LEN(sizeof(size));
-  std::memcpy(CMSG_DATA(control), &size, sizeof(size));
-  header.msg_controllen += CMSG_SPACE(sizeof(size));
+// True if the packet must be told by which interface to leave.
+bool UdpDriver::LeavesByChoice(const Address& destination) const {
+  if (sockets_.leave_by == 0) return false;
+  Address host = destination;
+  SetAddressPort(0, &host);
+  return std::find(sockets_.local_hosts.begin(), sockets_.local_hosts.end(), host) == sockets_.local_hosts.end();
+}
+
+void UdpDriver::FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message) {
+  uint8_t* buffer = controls_[message].bytes;
+  size_t used = 0;
+  const auto append = [&](int level, int type, const auto& value) {
+    cmsghdr header{};
+    header.cmsg_level = level;
+    header.cmsg_type = type;
+    header.cmsg_len = CMSG_LEN(sizeof(value));
+    std::memcpy(buffer + used, &header, sizeof(header));
+    std::memcpy(buffer + used + CMSG_LEN(0), &value, sizeof(value));
+    used += CMSG_SPACE(sizeof(value));
+  };
+  const bool data = packet.packet_class == PacketClass::kData;
+  const int traffic_class = data ? options_.dscp_data << 2 | kEct0 : options_.dscp_control << 2;
+  append(sockets_.ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, sockets_.ipv6 ? IPV6_TCLASS : IP_TOS, traffic_class);
+  if (segment_bytes != 0) append(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes));
+  if (LeavesByChoice(packet.destination)) {
+    if (sockets_.ipv6) {
+      in6_pktinfo leave{};
+      leave.ipi6_ifindex = sockets_.leave_by;
+      append(IPPROTO_IPV6, IPV6_PKTINFO, leave);
+    } else {
+      in_pktinfo leave{};
+      leave.ipi_ifindex = static_cast<int>(sockets_.leave_by);
+      append(IPPROTO_IP, IP_PKTINFO, leave);
+    }
+  }
+  messages_[message].msg_hdr.msg_control = buffer;
+  messages_[message].msg_hdr.msg_controllen = used;
 }
 
 void UdpDriver::FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector) {
@@ -175,7 +191,7 @@ void UdpDriver::FillMessage(std::span<const Transmit> packets, size_t count, siz
   header.msg_iovlen = static_cast<size_t>(&vectors_[0] + *vector - header.msg_iov);
   header.msg_namelen = ToSocketAddress(packets[0].destination, &names_[message]);
   header.msg_name = &names_[message];
-  FillControl(packets[0].packet_class, count > 1 ? PacketBytes(packets[0]) : 0, message);
+  FillControl(packets[0], count > 1 ? PacketBytes(packets[0]) : 0, message);
   packets_in_message_[message] = count;
 }
 
@@ -205,6 +221,7 @@ size_t UdpDriver::SendMessages(std::span<const Transmit> packets, bool segmented
       retried = true;
       continue;
     }
+    refused_errno_ = errno;
     *result = errno == EAGAIN || errno == EWOULDBLOCK ? SendResult::kTryAgain : SendResult::kRefused;
     *refused_run = packets_in_message_[0];
     return taken;
@@ -226,10 +243,12 @@ size_t UdpDriver::SendBurst(std::span<const Transmit> packets) {
     }
     // A segmented message was refused. If its packets leave singly, the path cannot segment (EIO, EINVAL: no
     // checksum offload, an old kernel): never again. If they do not either, they are refused for themselves.
+    const bool cannot_segment = refused_errno_ == EIO || refused_errno_ == EINVAL || refused_errno_ == EOPNOTSUPP;
     const std::span<const Transmit> packets_of_run = packets.subspan(taken, run);
     const size_t alone = SendMessages(packets_of_run.first(1), false, &result, &run);
     if (alone == 1) {
-      segmentation_ = false;
+      // Else it was for want of memory: the next one may be segmented again.
+      if (cannot_segment) segmentation_ = false;
     } else if (result == SendResult::kTryAgain) {
       break;
     } else {
@@ -263,6 +282,7 @@ std::string UdpDriver::description() const {
     text += " of " + std::to_string(options_.receive_buffer_bytes / 1024) +
             " KiB wanted (raise net.core.rmem_max or give CAP_NET_ADMIN)";
   }
+  if (sockets_.leave_by != 0) text += ", leaving by it (other interfaces share its subnet)";
   text += segmentation_ ? ", UDP_SEGMENT" : ", no UDP_SEGMENT";
   text += sockets_.coalescing ? ", UDP_GRO" : ", no UDP_GRO";
   if (sockets_.raw.valid()) {

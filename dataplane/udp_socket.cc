@@ -85,13 +85,15 @@ bool SetCommonOptions(const UdpDriverOptions& options, UdpSockets* sockets, std:
   sockets->receive_buffer_bytes = SetBuffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, options.receive_buffer_bytes);
   SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
   SetInt(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
+  // PROBE sets DF and ignores the path MTU that ICMP tells: the handshake found the size, and a forged ICMP message
+  // must not make the kernel refuse it.
   bool ok;
   if (sockets->ipv6) {
     ok = SetInt(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && SetInt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
-         SetInt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO);
+         SetInt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
     SetInt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
   } else {
-    ok = SetInt(fd, IPPROTO_IP, IP_RECVTOS, 1) && SetInt(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO);
+    ok = SetInt(fd, IPPROTO_IP, IP_RECVTOS, 1) && SetInt(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
   }
   if (!ok) *error = "UDP socket on " + options.local_address + ": " + std::strerror(errno) + " (ECN or DF)";
   return ok;

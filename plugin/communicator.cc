@@ -207,7 +207,9 @@ bool Communicator::Deregister(MemoryRegion* region) {
 }
 
 void Communicator::Close() {
-  if (!closed_.exchange(true)) engine_->Close(connection_);
+  // Also after Deregister has closed it: the call returns when no post of ours is left in the engine's ring.
+  closed_.store(true);
+  engine_->Close(connection_);
   if (kind_ != Kind::kReceive) return;
   facts_->Unregister(&step_);
   facts_->RemovePosted(requests_.in_use());
