@@ -110,6 +110,7 @@ class UdpDriver final : public Driver {
   uint32_t receive_calls_ = 0;
 
   bool segmentation_;
+  int refused_errno_ = 0;  // why the last message was refused
   uint64_t send_errors_ = 0;
   std::array<mmsghdr, kSendBatch> messages_{};
   std::array<size_t, kSendBatch> packets_in_message_{};
