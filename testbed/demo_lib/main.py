@@ -27,6 +27,23 @@ from progress import Progress  # noqa: E402
 from relay_fabric import RelayFabric  # noqa: E402
 
 EXIT_FAILED = 1
+NEEDED_BYTES = 128 << 20  # what the runs write before it is thrown away, and some
+FULL_BYTES = 1 << 20
+USERSPACE_NOTE = (
+    "Without root: a user-space relay on loopback stands for the switch. Its times depend on this machine's "
+    "scheduler more than the lab's do. There are no bursts, so ring is not congested. There is no tcp row: plain "
+    "loopback would not pass the relay and could not be compared.")
+
+
+def free_bytes(folder):
+    """What an ordinary user may still write there."""
+    status = os.statvfs(folder)
+    return status.f_bavail * status.f_frsize
+
+
+def no_room(folder):
+    return (f"{folder}: {free_bytes(folder) >> 20} MB left on the device, the demo needs {NEEDED_BYTES >> 20}: "
+            "make room, or name another folder by --output")
 
 
 class Demo:
@@ -49,14 +66,13 @@ class Demo:
     def prepare(self):
         run_one.discard(self.folder)
         os.makedirs(self.folder, exist_ok=True)
+        if free_bytes(self.output) < NEEDED_BYTES:
+            raise DemoError(no_room(self.output))
         names, unknown = schedule.select(self.arguments.only, self.arguments.userspace)
         if unknown or not names:
             raise DemoError(f"--only {self.arguments.only}: give some of {', '.join(parameter_file.POLICIES)}")
         if self.arguments.userspace:
-            self.notes.append("Without root: a user-space relay on loopback stands for the switch. Its times depend on "
-                              "this machine's scheduler more than the lab's do. There are no bursts, so that ring is not "
-                              "congested. There is no tcp row: plain loopback would not pass the relay and could not "
-                              "be compared.")
+            self.notes.append(USERSPACE_NOTE)
         self.blocks = schedule.blocks(self.parameters.run, names)
         self.progress = Progress(sum(len(block.runs) for block in self.blocks))
         self.budget = schedule.Budget(self.parameters.run["total_limit_s"])
@@ -205,7 +221,8 @@ def only_one():
 
 
 def work(arguments, interrupts):
-    parameters = parameter_file.load(arguments.config, quick=arguments.quick, userspace=arguments.userspace, steps=arguments.steps)
+    parameters = parameter_file.load(arguments.config, quick=arguments.quick, userspace=arguments.userspace,
+                                     steps=arguments.steps)
     demo = Demo(arguments, parameters, interrupts)
     try:
         with only_one():
@@ -215,8 +232,12 @@ def work(arguments, interrupts):
         summary = demo.summary()
         paths = publish(demo, summary)
     except OSError as error:
-        raise DemoError(f"{error.filename or demo.output}: {error.strerror}: make room, or name another folder by "
+        raise DemoError(f"{error.filename or demo.output}: {error.strerror}: name another folder by "
                         "--output") from error
+    except DemoError as error:
+        if os.path.exists(demo.output) and free_bytes(demo.output) < FULL_BYTES:
+            raise DemoError(no_room(demo.output)) from error
+        raise
     if not arguments.keep and not summary["failures"]:
         run_one.discard(demo.folder)
     print(table.text(summary, titles(demo)))

@@ -86,7 +86,8 @@ def load(path=None, quick=False, userspace=False, steps=None):
     if steps is not None:
         run["steps"] = steps
     _check_run(run, path)
-    algorithms = {name: _texts(content["algorithm"].get(name, {}), f"{path}: algorithm.{name}") for name in ALGORITHMS}
+    algorithms = {name: _texts(content["algorithm"].get(name, {}), f"{path}: algorithm.{name}")
+                  for name in ALGORITHMS}
     policies = {name: _texts(content["policy"].get(name, {}), f"{path}: policy.{name}") for name in POLICIES}
     for name in content["policy"]:
         if name not in POLICIES:

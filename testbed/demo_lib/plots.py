@@ -100,8 +100,8 @@ def rates(flows, link_rate_bps):
         axis.step(x, [point.rate_bps / 1e6 for point in points], where="post", color=COLOURS[flow.policy],
                   linewidth=1.3)
         top = link_rate_bps / 1e6 * 1.08
-        axis.fill_between(x, 0, top, where=[point.exempt for point in points], step="post", color=COLOURS[flow.policy],
-                          alpha=0.14, linewidth=0)
+        axis.fill_between(x, 0, top, where=[point.exempt for point in points], step="post",
+                          color=COLOURS[flow.policy], alpha=0.14, linewidth=0)
         axis.set_ylim(0, top)
         axis.set_title(flow.policy)
         axis.set_ylabel("Mbit/s")

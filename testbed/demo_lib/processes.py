@@ -20,7 +20,8 @@ def _begin_child(niceness):
     if niceness:
         try:
             os.setpriority(os.PRIO_PROCESS, 0, niceness)
-            # Where the kernel groups processes by session, niceness counts within a group only: the group has its own.
+            # Where the kernel groups processes by session, niceness counts within a group only; the group has its
+            # own.
             with open("/proc/self/autogroup", "w", encoding="ascii") as file:
                 file.write(str(niceness))
         except OSError:

@@ -48,8 +48,8 @@ def _checks(results):
     if results["failures"]:
         items = "".join(f'<li class="bad">{_escape(line)}</li>' for line in results["failures"])
         return f"<p>These lines must hold in every run, and did not:</p><ul>{items}</ul>"
-    return ('<p class="good">In every run: no wrong element, no violation of a loss budget, as many trims seen by the '
-            "transport as cut by the switch, nothing forgiven where nothing may be.</p>")
+    return ('<p class="good">In every run: no wrong element, no violation of a loss budget, as many trims seen by '
+            "the transport as cut by the switch, nothing forgiven where nothing may be.</p>")
 
 
 def _machine(results):

@@ -60,11 +60,10 @@ def vesting_of(policy, algorithm, statistics):
 def flow_of(policy, algorithm, statistics, first_step, last_step):
     """The rate of this rank's first flow between two steps; None without samples. A flow with no rate (0: not
     limited) shows as none."""
-    begins = [step["begin_ns"] / 1e9 for number, step in statistics.steps.items() if first_step <= number <= last_step]
-    ends = [step["end_ns"] / 1e9 for number, step in statistics.steps.items() if first_step <= number <= last_step]
-    if not begins:
+    shown = [step for number, step in statistics.steps.items() if first_step <= number <= last_step]
+    if not shown:
         return None
-    start, end = min(begins), max(ends)
+    start, end = min(step["begin_ns"] for step in shown) / 1e9, max(step["end_ns"] for step in shown) / 1e9
     chosen = [sample for sample in statistics.samples if start <= sample.time_s <= end]
     seen = collections.Counter(name for sample in chosen for name in sample.rates)
     if not seen:

@@ -14,15 +14,16 @@ def test_times_of_merged_turns_are_medians_and_counters_are_sums(a_result):
 
 
 def test_the_exempt_share_is_of_bytes_sent(a_result):
-    row = results.merge([a_result(sent_bytes=1000, sent_exempt_bytes=1000), a_result(sent_bytes=3000, sent_exempt_bytes=0)])
+    row = results.merge([a_result(sent_bytes=1000, sent_exempt_bytes=1000),
+                         a_result(sent_bytes=3000, sent_exempt_bytes=0)])
     assert row["exempt_share"] == 0.25
 
 
 def test_a_row_has_every_field_that_results_json_promises(a_result):
     row = results.merge([a_result()])
     promised = {"name", "algorithm", "total_s", "steps", "forgiven_bytes", "gradient_bytes", "retransmitted_bytes",
-                "trims", "switch_trims", "marks", "rate_cuts", "timeouts", "exempt_share", "wrong", "budget_violations",
-                "ranks_identical"}
+                "trims", "switch_trims", "marks", "rate_cuts", "timeouts", "exempt_share", "wrong",
+                "budget_violations", "ranks_identical"}
     assert promised <= row.keys()
     assert row["rate_cuts"].keys() == {"mark", "trim", "timeout"}
     assert row["steps"][0].keys() == {"step", "critical", "allreduce_ms", "expected", "received", "forgiven",

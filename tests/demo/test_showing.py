@@ -90,7 +90,8 @@ def test_a_failure_stands_in_the_report(a_summary, tmp_path):
 def test_policies_take_turns():
     blocks = schedule.blocks(RUN, ["plain", "tight"])
     assert [(block.row, block.turn, block.algorithm) for block in blocks] == [
-        ("main", 1, "direct"), ("main", 1, "ring"), ("light", 1, "direct"), ("main", 2, "direct"), ("main", 2, "ring")]
+        ("main", 1, "direct"), ("main", 1, "ring"), ("light", 1, "direct"),
+        ("main", 2, "direct"), ("main", 2, "ring")]
     assert [run.policy for run in blocks[0].runs] == ["plain", "tight"]
 
 
