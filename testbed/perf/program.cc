@@ -5,9 +5,8 @@
 namespace forgive::perf {
 namespace {
 
-bool StoresOwn(const Shape& shape) {
-  return shape.collective == Collective::kAllGather || shape.collective == Collective::kBroadcast;
-}
+// In an all-gather a rank's own part goes from its input to its result. A broadcast is in place at the root.
+bool StoresOwn(const Shape& shape) { return shape.collective == Collective::kAllGather; }
 
 // The chunk with which a rank starts a loop: its own, or the one that its neighbour behind it owns.
 int FirstOwner(const Shape& shape, int rank) {
@@ -70,14 +69,11 @@ DirectProgram MakeDirectProgram(const Schedule& schedule, int rank) {
     }
   }
   const bool reduces = shape.collective == Collective::kAllReduce || shape.collective == Collective::kReduceScatter;
-  const bool stores_own = shape.collective == Collective::kAllGather ||
-                          (shape.collective == Collective::kBroadcast && rank == shape.root);
   for (std::int64_t loop = 0; loop < schedule.loops(); ++loop) {
     for (int slice = 0; slice < schedule.posting().slices; ++slice) {
-      const int owner = shape.collective == Collective::kBroadcast ? shape.root : rank;
-      const Interval interval = schedule.FlowAt(schedule.FlowIndex(loop, owner, slice)).interval;
-      if (reduces) program.groups.push_back(interval);
-      if (stores_own) program.own.push_back(interval);
+      if (!reduces && !StoresOwn(shape)) continue;
+      const Interval interval = schedule.FlowAt(schedule.FlowIndex(loop, rank, slice)).interval;
+      (reduces ? program.groups : program.own).push_back(interval);
     }
   }
   return program;

@@ -35,7 +35,7 @@ struct DirectProgram {
   std::vector<std::vector<DirectSend>> sends;        // by peer
   std::vector<std::vector<DirectReceive>> receives;  // by peer
   std::vector<Interval> groups;                      // what each reduction covers
-  std::vector<Interval> own;                         // copied from the input to the result
+  std::vector<Interval> own;                         // copied from the input to the result at once
 };
 DirectProgram MakeDirectProgram(const Schedule& schedule, int rank);
 

@@ -89,7 +89,8 @@ void Rank::Start(const std::shared_ptr<const Schedule>& schedule, float* result)
   running_.number = next_operation_++;
   running_.schedule = schedule;
   running_.rotation = Inputs::RotationOf(running_.number);
-  running_.result = result;
+  const bool in_place = schedule->shape().collective == Collective::kBroadcast && schedule->shape().root == rank();
+  running_.result = in_place ? input_.data() + running_.rotation : result;
   const Connections& connections = ConnectionsFor(schedule->shape());
   for (int peer = 0; peer < ranks(); ++peer) {
     const std::int64_t count = schedule->MessagesOn(peer, rank());

@@ -71,7 +71,8 @@ class Rank {
   // still has it.
   float* ResultMemory(std::int64_t elements);
 
-  // Runs one collective and waits for its result. `result` holds ResultOf(rank).count elements.
+  // Runs one collective and waits for its result. `result` holds ResultOf(rank).count elements; a broadcast is in
+  // place at its root, whose result is its input.
   Operation Run(const std::shared_ptr<const Schedule>& schedule, float* result);
   // The same in two halves, for tests that act in between.
   void Start(const std::shared_ptr<const Schedule>& schedule, float* result);

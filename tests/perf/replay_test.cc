@@ -137,6 +137,7 @@ TEST(Replay, EqualsANaiveSimulationOfAllRanksForRandomLosses) {
         const NaiveRing naive(schedule, inputs, rotation, losses);
         ASSERT_TRUE(naive.complete());
         for (int rank = 0; rank < ranks; ++rank) {
+          if (collective == Collective::kBroadcast && rank == schedule.shape().root) continue;  // in place
           const std::vector<float> result = ResultOf(schedule, naive.result(rank), rank);
           const Replayed replayed = Replay(schedule, inputs, rotation, losses, rank);
           const Verdict verdict = Verify(schedule, inputs, rotation, rank, result.data(), replayed.patches);
