@@ -32,6 +32,8 @@ def parse(words):
     parser.add_argument("--output", metavar="DIR", default=os.path.join(ROOT, "build", "demo"),
                         help="where results go (build/demo)")
     parser.add_argument("--config", metavar="FILE", help="parameters from another file than testbed/demo.toml")
+    parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
+                        help="whose programs to run (build/release)")
     parser.add_argument("--only-check", action="store_true", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     if not arguments.setup and not arguments.userspace and os.geteuid() != 0:

@@ -16,6 +16,7 @@ UP_SECONDS = 20
 DOWN_SECONDS = 20
 ANSWER_SECONDS = 10
 START_SECONDS = 10
+RENDEZVOUS_PORT = 47000
 # What no switch of a real fabric would lose, and what the switch could not do: each of these spoils a comparison.
 LOSSES = ("header_dropped", "gso_refused", "unlogged", "log_lost", "queue_overflow", "link_lost")
 
@@ -25,13 +26,15 @@ class LabFabric:
 
     kind = "lab"
 
-    def __init__(self, processes, parameters, folder, row, log):
+    def __init__(self, processes, parameters, folder, row, build):
         self.processes = processes
         self.parameters = parameters
         self.row = row
-        self.log = log
+        self.build = build
+        self.log = os.path.join(folder, "fabric.log")
         self.trims_log = os.path.join(folder, f"trims-{row}.log")
         self.status = None
+        self.runs = 0
 
     def up(self):
         """Builds it; what a killed demo left is taken away first. Raises Interrupted, DemoError."""
@@ -39,7 +42,8 @@ class LabFabric:
         self.processes.interrupts.check()
         with open(self.trims_log, "w", encoding="ascii"):
             pass
-        command = [LAB, "up", "--name", LAB_NAME, "--config", self.parameters.file, "--trims-log", self.trims_log]
+        command = [LAB, "up", "--name", LAB_NAME, "--config", self.parameters.file, "--trims-log", self.trims_log,
+                   "--build", self.build]
         if self.row != "main":
             command += ["--variant", self.row]
         process = self.processes.start(command, log=self.log)
@@ -64,8 +68,10 @@ class LabFabric:
     def environment(self, rank):
         return {"FORGIVE_INTERFACE": "=" + self.status["hosts"][rank]["interface"]}
 
-    def rendezvous_host(self):
-        return self.status["hosts"][0]["ipv4"]
+    def rendezvous(self):
+        """Where the ranks of the next run meet. The hosts' ports are nobody else's; each run takes another one."""
+        self.runs += 1
+        return f"{self.status['hosts'][0]['ipv4']}:{RENDEZVOUS_PORT + self.runs % 2000}"
 
     def start_bursts(self, seed, seconds):
         """Background bursts, the same for each policy of a turn; returns when they have begun."""

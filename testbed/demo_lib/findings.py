@@ -33,7 +33,9 @@ def _of_algorithm(variants, algorithm):
         text = _against(variant["name"], variants, variant, "tight")
         if text and variant["gradient_bytes"]:
             share = 100 * variant["forgiven_bytes"] / variant["gradient_bytes"]
-            texts.append(f"{text} and gave up {share:.2f} % of the gradient bytes")
+            to_plain = change(variants, variant, "plain")
+            beside = "" if to_plain is None else f" ({100 * to_plain:+.1f} % against plain)"
+            texts.append(f"{text}{beside} and gave up {share:.2f} % of the gradient bytes")
     if alone is not None:
         text = _against("the exemption alone", variants, alone, "tight")
         if text:

@@ -56,6 +56,7 @@ class Demo:
         self.processes = Processes(interrupts)
         self.output = os.path.abspath(arguments.output)
         self.folder = os.path.join(self.output, "runs")
+        self.build = os.path.abspath(arguments.build)
         self.results = []
         self.notes = []
         self.failures = []
@@ -76,7 +77,7 @@ class Demo:
         self.blocks = schedule.blocks(self.parameters.run, names)
         self.progress = Progress(sum(len(block.runs) for block in self.blocks))
         self.budget = schedule.Budget(self.parameters.run["total_limit_s"])
-        self.runner = run_one.Runner(self.processes, self.parameters, self.folder)
+        self.runner = run_one.Runner(self.processes, self.parameters, self.folder, self.build)
 
     def run(self):
         """All blocks, with as few changes of the fabric as their order allows. Raises Interrupted, DemoError."""
@@ -98,7 +99,7 @@ class Demo:
         if fabric is not None:
             fabric.down()
         kind = RelayFabric if self.arguments.userspace else LabFabric
-        fabric = kind(self.processes, self.parameters, self.folder, row, os.path.join(self.folder, "fabric.log"))
+        fabric = kind(self.processes, self.parameters, self.folder, row, self.build)
         try:
             fabric.up()
         except BaseException:

@@ -3,13 +3,13 @@
 import json
 import os
 import select
+import socket
 import time
 
 from errors import DemoError
 from lines import last_line
-from parameters import ROOT
 
-RELAY = os.path.join(ROOT, "build", "release", "testbed", "lab", "forgive_relay")
+RELAY = os.path.join("testbed", "lab", "forgive_relay")
 START_SECONDS = 5
 SETTLE_SECONDS = 0.05  # the relay's files are at most 10 ms old
 
@@ -19,11 +19,12 @@ class RelayFabric:
 
     kind = "userspace"
 
-    def __init__(self, processes, parameters, folder, row, log):
+    def __init__(self, processes, parameters, folder, row, build):
         self.processes = processes
         self.parameters = parameters
         self.row = row
-        self.log = log
+        self.relay = os.path.join(build, RELAY)
+        self.log = os.path.join(folder, "fabric.log")
         self.trims_log = os.path.join(folder, f"trims-{row}.log")
         self.statistics = os.path.join(folder, f"relay-{row}.json")
         self.process = None
@@ -33,7 +34,7 @@ class RelayFabric:
         """Starts the relay. Raises DemoError in its words."""
         with open(self.trims_log, "w", encoding="ascii"):
             pass
-        command = [RELAY, "--config", self.parameters.file, "--trims-log", self.trims_log, "--statistics",
+        command = [self.relay, "--config", self.parameters.file, "--trims-log", self.trims_log, "--statistics",
                    self.statistics]
         if self.row != "main":
             command += ["--variant", self.row]
@@ -45,7 +46,7 @@ class RelayFabric:
         with open(reading, encoding="utf-8") as output:
             line = self._first_line(output)
         if not line.startswith("ready "):
-            raise DemoError(last_line(self.log) or f"{RELAY} did not start: see {self.log}")
+            raise DemoError(last_line(self.log) or f"{self.relay} did not start: see {self.log}")
         self.address = line.split()[1]
 
     def _first_line(self, output):
@@ -67,8 +68,11 @@ class RelayFabric:
     def environment(self, _):
         return {"FORGIVE_INTERFACE": "=lo", "FORGIVE_RELAY": self.address}
 
-    def rendezvous_host(self):
-        return "127.0.0.1"
+    def rendezvous(self):
+        """Where the ranks of the next run meet: a port that is free now."""
+        with socket.socket() as probe:
+            probe.bind(("127.0.0.1", 0))
+            return f"127.0.0.1:{probe.getsockname()[1]}"
 
     def start_bursts(self, _seed, _seconds):
         """There are none: without them only `direct` is congested."""

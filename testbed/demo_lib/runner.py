@@ -6,11 +6,9 @@ import shutil
 import perf_output
 import statistics_file
 from errors import DemoError
-from parameters import ROOT
 
-PERF = os.path.join(ROOT, "build", "release", "testbed", "perf", "forgive_perf")
-PLUGIN = os.path.join(ROOT, "build", "release", "plugin", "libnccl-net-forgive.so")
-RENDEZVOUS_PORT = 47000  # the runs count up from here: a port may linger for a while after its run
+PERF = os.path.join("testbed", "perf", "forgive_perf")
+PLUGIN = os.path.join("plugin", "libnccl-net-forgive.so")
 # The ranks go before whatever else the machine does, so that the policies are compared and not its other work.
 NICENESS = -15
 # Variables that must not reach the runs from the caller's environment: the same for every policy, or it is no
@@ -21,13 +19,14 @@ FOREIGN = ("FORGIVE_", "NCCL_")
 class Runner:
     """Runs of one demo, on whatever fabric is up."""
 
-    def __init__(self, processes, parameters, folder):
+    def __init__(self, processes, parameters, folder, build):
         self.processes = processes
         self.parameters = parameters
         self.folder = folder
-        self.count = 0
+        self.perf = os.path.join(build, PERF)
+        self.plugin = os.path.join(build, PLUGIN)
         self.counted = None  # (fabric, its counters after its last run)
-        for program in (PERF, PLUGIN):
+        for program in (self.perf, self.plugin):
             if not os.path.exists(program):
                 raise DemoError(f"{program} is missing: build it by `testbed/setup`")
 
@@ -43,35 +42,35 @@ class Runner:
             own["FORGIVE_TRACE_INTERVAL_US"] = str(self.parameters.run["trace_interval_us"])
         return own
 
-    def _command(self, run, fabric, rank, folder):
+    def _command(self, run, rendezvous, rank, folder):
         values = self.parameters.run
-        words = [PERF, "--plugin", "tcp" if run.policy == "tcp" else PLUGIN, "--algorithm", run.algorithm,
+        words = [self.perf, "--plugin", "tcp" if run.policy == "tcp" else self.plugin, "--algorithm", run.algorithm,
                  "--steps", str(values["steps"]), "--critical", ",".join(map(str, self.parameters.critical)),
                  "--compute-ms", str(values["compute_ms"]), "--bytes", str(values["bytes"]),
                  "--rank", str(rank), "--world", str(values["ranks"]), "--rendezvous",
-                 f"{fabric.rendezvous_host()}:{RENDEZVOUS_PORT + self.count % 2000}",
-                 "--timeout", str(values["run_limit_s"]), "--seed", str(values["seed"])]
+                 rendezvous, "--timeout", str(values["run_limit_s"]), "--seed", str(values["seed"])]
         if not self.parameters.critical:
             del words[words.index("--critical"):words.index("--critical") + 2]
         if rank == 0:
             words += ["--json", os.path.join(folder, "result.json")]
-        if run.policy != "tcp":
-            words += ["--trims", fabric.trims_log]
-        return fabric.command(rank, words)
+        return words
 
     def run(self, run, fabric):
         """Returns its RunResult. Raises Interrupted; DemoError with forgive_perf's own words where it failed."""
         folder = os.path.join(self.folder, run.label)
         shutil.rmtree(folder, ignore_errors=True)
         os.makedirs(folder)
-        self.count += 1
         before = self._counters_before(fabric)
         limit = self.parameters.run["run_limit_s"]
         bursts = fabric.start_bursts(self.parameters.run["seed"] + run.turn, limit + 5)
+        rendezvous = fabric.rendezvous()
         ranks = []
         try:
             for rank in range(self.parameters.run["ranks"]):
-                ranks.append(self.processes.start(self._command(run, fabric, rank, folder),
+                words = self._command(run, rendezvous, rank, folder)
+                if run.policy != "tcp":
+                    words += ["--trims", fabric.trims_log]
+                ranks.append(self.processes.start(fabric.command(rank, words),
                                                   self._environment(run, fabric, rank, folder),
                                                   os.path.join(folder, f"rank{rank}.log"), niceness=NICENESS))
             well = self.processes.wait(ranks, limit)

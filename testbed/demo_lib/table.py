@@ -8,7 +8,7 @@ NAMES = {"tcp": "kernel TCP", "plain": "plain", "tight": "tight", "exempt-only":
 
 COLUMNS = (
     # heading, width
-    ("policy", 16), ("time s", 8), ("to tight", 9), ("critical", 9), ("other", 8), ("forgiven", 9), ("resent", 8),
+    ("policy", 16), ("time s", 8), ("to tight", 9), ("to plain", 9), ("critical", 9), ("other", 8), ("forgiven", 9), ("resent", 8),
     ("trims", 8), ("marks", 8), ("cuts: mark", 11), ("trim", 7), ("rto", 5), ("exempt", 8), ("wrong", 6),
 )
 
@@ -30,9 +30,9 @@ def bars(variants):
     return lines
 
 
-def _change(variants, variant):
-    value = change(variants, variant)
-    return "" if value is None or variant["name"] == "tight" else f"{100 * value:+.1f}%"
+def _change(variants, variant, baseline="tight"):
+    value = change(variants, variant, baseline)
+    return "" if value is None or variant["name"] == baseline else f"{100 * value:+.1f}%"
 
 
 def _milliseconds(value):
@@ -43,7 +43,8 @@ def cells(variants, variant):
     """One row's texts, in the order of COLUMNS."""
     cuts = variant["rate_cuts"]
     own = [NAMES[variant["name"]], f"{variant['total_s']:.2f}", _change(variants, variant) or "-",
-           _milliseconds(median_allreduce_ms(variant, True)), _milliseconds(median_allreduce_ms(variant, False))]
+           _change(variants, variant, "plain") or "-", _milliseconds(median_allreduce_ms(variant, True)),
+           _milliseconds(median_allreduce_ms(variant, False))]
     if variant["name"] == "tcp":
         return own + ["-"] * 8 + [str(variant["wrong"])]
     return own + [

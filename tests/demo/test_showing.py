@@ -32,7 +32,7 @@ def test_a_table_has_a_line_for_each_row_and_all_of_one_width(a_summary):
 def test_tcp_shows_no_counters_that_it_does_not_have(a_result):
     import results
     row = results.merge([a_result("tcp", forgiven=0)])
-    assert table.cells([row], row)[5:13] == ["-"] * 8
+    assert table.cells([row], row)[6:14] == ["-"] * 8
 
 
 def test_the_summary_shows_both_rows_under_their_titles(a_summary):
