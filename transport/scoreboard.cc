@@ -106,9 +106,8 @@ void Scoreboard::MarkReceived(UnitRange run) {
   FORGIVE_CHECK(run.begin >= base_);
   FORGIVE_CHECK(Holds(run));
   ClearMarks(run);
-  if (run.begin == base_ && settled_end_ <= base_) {
-    // In order, with nothing settled above: the common case needs no bit.
-    MoveBase(run.end);
+  if (run.begin == base_) {
+    MoveBase(run.end);  // in order, the common case: nothing in the run was settled, so no bit changes
   } else {
     ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
   }

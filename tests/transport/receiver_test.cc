@@ -175,6 +175,33 @@ TEST(Receiver, RefusesAMessageThatLeavesNoRoomForThePostedOnesBeforeIt) {
   EXPECT_EQ(f.counters.malformed, 1u);
 }
 
+TEST(Receiver, RefusesAMessageThatDoesNotEndWhereAKnownOneBeginsBehindIt) {
+  Fixture f;
+  f.Post(1024);
+  f.Post(64);
+  f.Data(1, 0, 64);
+  for (const uint32_t length : {512u, 1010u}) {
+    f.lengths[0] = length;
+    f.Data(0, 0, 256);
+  }
+  EXPECT_EQ(f.counters.malformed, 1u);  // 1,010 bytes take as many units as 1,024
+  EXPECT_EQ(f.receiver.rcv_nxt(), 256u);
+}
+
+TEST(Receiver, RefusesAPacketOfACompletedMessageThatReachesBeyondIt) {
+  Fixture f;
+  f.Post(64);
+  f.Post(1024);
+  f.Data(0, 0, 64);
+  DataHeader header = f.Header(0, 0, 64);
+  header.payload_length = 512;
+  header.message_length = 512;
+  const uint8_t payload[512] = {};
+  f.receiver.OnData(f.now, header, payload, false);
+  EXPECT_EQ(f.counters.malformed, 1u);
+  EXPECT_EQ(f.counters.duplicate_bytes, 0u);
+}
+
 TEST(Receiver, RefusesAPayloadLargerThanTheConnectionAgreedOn) {
   Fixture f;
   f.Post(2048);

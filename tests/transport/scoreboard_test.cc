@@ -82,6 +82,17 @@ TEST(Scoreboard, RemembersWhatWasForgivenForOneSpanBelowBase) {
   EXPECT_TRUE(scoreboard.CheckAll());
 }
 
+TEST(Scoreboard, TakesNoUnitOfLongAgoForTheForgivenOneThatUsesItsPlaceNow) {
+  Scoreboard scoreboard(kSpanBytes);
+  for (uint64_t begin = 0; begin < 2 * kSpanUnits; begin += kSpanUnits) {
+    scoreboard.MarkReceived({begin, begin + kSpanUnits});
+    scoreboard.Advance();
+  }
+  scoreboard.MarkForgiven({2 * kSpanUnits, 2 * kSpanUnits + 3});
+  EXPECT_EQ(scoreboard.CountForgiven({2 * kSpanUnits, 2 * kSpanUnits + 8}), 3u);
+  EXPECT_EQ(scoreboard.CountForgiven({0, 8}), 0u);
+}
+
 TEST(Scoreboard, WidensAKnownRunToAllThatIsSettledAroundIt) {
   Scoreboard scoreboard(kSpanBytes);
   scoreboard.MarkReceived({20, 130});
