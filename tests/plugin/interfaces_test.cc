@@ -140,6 +140,7 @@ class PluginInterfaces : public ::testing::Test {
       Pair pair;
       ASSERT_TRUE(PollUntil([&] { return net.accept(listen_comm, &pair.receive_comm) != 0 || pair.receive_comm; }));
       ASSERT_NE(pair.receive_comm, nullptr);
+      EXPECT_EQ(net.close_listen(listen_comm), nccl::kSuccess);
       std::vector<uint8_t> expected(kMessageBytes);
       FillPattern(&expected, 11);
       pair.destination.resize(kMessageBytes);
