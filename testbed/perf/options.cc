@@ -16,6 +16,7 @@ namespace forgive::perf {
 namespace {
 
 constexpr int kMostRanks = 256;
+constexpr int kMostFactor = 1024;
 constexpr std::int64_t kMostBytes = std::int64_t{4} << 30;
 
 const std::map<std::string, Collective> kCollectives = {{"all_reduce", Collective::kAllReduce},
@@ -114,7 +115,9 @@ void CheckSizes(Options& options, const Typed& typed) {
   if (options.first_bytes > options.last_bytes) {
     throw UsageError(fmt::format("-b {} is more than -e {}: give the smaller size to -b", typed.first, typed.last));
   }
-  if (options.factor < 2) throw UsageError(fmt::format("-f {}: the factor must be 2 or more", options.factor));
+  if (options.factor < 2 || options.factor > kMostFactor) {
+    throw UsageError(fmt::format("-f {}: give a factor from 2 to {}", options.factor, kMostFactor));
+  }
   if (options.iterations < 1) throw UsageError(fmt::format("-n {}: give 1 or more", options.iterations));
   if (options.warmup < 0) throw UsageError(fmt::format("-w {}: give 0 or more", options.warmup));
   if (options.timeout_s < 1) throw UsageError(fmt::format("--timeout {}: give 1 or more", options.timeout_s));

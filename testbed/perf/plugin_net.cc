@@ -17,8 +17,9 @@ namespace {
 
 constexpr int kLogLinesKept = 32;
 constexpr int kWarningsShown = 20;
-constexpr int kShortPauses = 50;   // after these a wait is a long one, and looking often only takes CPUs from the engines
 constexpr int kYieldRounds = 200;  // turns of sched_yield before the thread sleeps between turns
+// After these a wait is a long one, and looking often only takes CPUs from the engines.
+constexpr int kShortPauses = 50;
 
 // NCCL's log function has no context argument, so what the plugin says lands in one place for the process.
 struct PluginLog {

@@ -11,19 +11,20 @@ FAKE_NET_V6 = os.environ["FAKE_NET_V6"]
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "sendrecv")
 SIZE_KEYS = ["size", "count", "type", "time_us", "algbw_gbs", "busbw_gbs", "wrong", "forgiven_bytes",
              "contributions_lost"]
+FROM_OUTSIDE = ("FORGIVE_", "FAKE_", "NCCL_")
 
 
 def environment(**own):
     """The test's own environment: nothing of FORGIVE's or NCCL's comes from outside."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "FAKE_", "NCCL_"))}
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(FROM_OUTSIDE)}
     kept.update(own)
     return kept
 
 
 def perf(*arguments, env=None, timeout=120):
     """Runs forgive_perf to its end. Returns the finished process with text output."""
-    return subprocess.run([PERF, *map(str, arguments)], env=environment(**(env or {})), capture_output=True, text=True,
-                          timeout=timeout, check=False)
+    return subprocess.run([PERF, *map(str, arguments)], env=environment(**(env or {})), capture_output=True,
+                          text=True, timeout=timeout, check=False)
 
 
 def read_json(path):

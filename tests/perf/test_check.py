@@ -7,15 +7,15 @@ RANKS = 3
 
 
 def forgiving(trims, cheat="", **more):
-    return dict(FORGIVE_GRADIENT_TRAFFIC="all", FAKE_FORGIVE_EVERY="3", FORGIVE_FAULT_LOG=str(trims), FAKE_CHEAT=cheat,
-                **more)
+    return dict(FORGIVE_GRADIENT_TRAFFIC="all", FAKE_FORGIVE_EVERY="3", FORGIVE_FAULT_LOG=str(trims),
+                FAKE_CHEAT=cheat, **more)
 
 
 def sweep(tmp_path, cheat="", arguments=(), **more):
     trims = tmp_path / "trims"
     result = tmp_path / "result.json"
-    run = perf("--plugin", FAKE_NET, "--ranks", RANKS, "-b", "1M", "-e", "4M", "-f", 4, "-n", 3, "-w", 1, "--trims", trims,
-               "--json", result, *arguments, env=forgiving(trims, cheat, **more))
+    run = perf("--plugin", FAKE_NET, "--ranks", RANKS, "-b", "1M", "-e", "4M", "-f", 4, "-n", 3, "-w", 1,
+               "--trims", trims, "--json", result, *arguments, env=forgiving(trims, cheat, **more))
     return run, read_json(result) if result.exists() else None
 
 
@@ -35,8 +35,8 @@ def test_the_highest_version_is_taken():
 @pytest.mark.parametrize("algorithm", ("ring", "direct"))
 @pytest.mark.parametrize("collective", COLLECTIVES)
 def test_every_collective_runs_over_a_plugin(collective, algorithm):
-    run = perf("--plugin", FAKE_NET, "--collective", collective, "--algorithm", algorithm, "--ranks", RANKS, "-b", "1K",
-               "-e", "4M", "-f", 64, "-n", 2, "-w", 1)
+    run = perf("--plugin", FAKE_NET, "--collective", collective, "--algorithm", algorithm, "--ranks", RANKS,
+               "-b", "1K", "-e", "4M", "-f", 64, "-n", 2, "-w", 1)
     assert run.returncode == 0, run.stderr
 
 
@@ -86,7 +86,8 @@ def test_a_cheating_plugin_is_found(tmp_path, cheat):
 
 
 def test_without_a_record_of_trims_it_is_said_that_they_are_not_checked():
-    run = perf("--plugin", FAKE_NET, "--ranks", RANKS, "-b", "1M", "-e", "1M", "-n", 2, env=forgiving("", "untrimmed"))
+    run = perf("--plugin", FAKE_NET, "--ranks", RANKS, "-b", "1M", "-e", "1M", "-n", 2,
+               env=forgiving("", "untrimmed"))
     assert run.returncode == 0, run.stderr
     assert "is not checked" in run.stdout
 

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The harness over its own TCP baseline: every collective, both algorithms, every mode.
+import socket
 import subprocess
 
 import pytest
@@ -62,15 +63,14 @@ def test_one_process_a_rank_is_right(tmp_path, where):
     if where == "unix":
         rendezvous = f"unix:{tmp_path}/rendezvous"
     else:
-        import socket
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             rendezvous = f"127.0.0.1:{probe.getsockname()[1]}"
     result = tmp_path / "result.json"
     started = []
     for rank in range(3):
-        command = [PERF, "--plugin", "tcp", "--rank", str(rank), "--world", "3", "--rendezvous", rendezvous, "-b", "64K",
-                   "-e", "64K", "-n", "3", "--json", str(result)]
+        command = [PERF, "--plugin", "tcp", "--rank", str(rank), "--world", "3", "--rendezvous", rendezvous,
+                   "-b", "64K", "-e", "64K", "-n", "3", "--json", str(result)]
         started.append(subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True))
     outputs = [process.communicate(timeout=60) for process in started]
