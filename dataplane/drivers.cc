@@ -30,6 +30,12 @@ std::unique_ptr<Driver> MakeUdp(const EngineOptions& options, const DeviceOption
     *error = "relay \"" + options.relay + "\" is not HOST:PORT with a numeric host (FORGIVE_RELAY)";
     return nullptr;
   }
+  Address local;
+  if (ParseAddress(device.local_address, 0, &local) && AddressFamily(local) != AddressFamily(relay)) {
+    *error = "relay " + options.relay + " (FORGIVE_RELAY) cannot be reached from " + device.local_address +
+             ": both must be IPv4 or both IPv6";
+    return nullptr;
+  }
   udp.require_trimmed_dscp = false;
   udp.extra_bytes = kRelayPrefixBytes;
   std::unique_ptr<Driver> inner = OpenUdpDriver(udp, error);

@@ -34,6 +34,30 @@ bool SameHost(const Address& address, const sockaddr* other) {
   return theirs == address;
 }
 
+// The host's bytes of an address; their number, 0 for other families.
+size_t HostBytes(const sockaddr* socket_address, const uint8_t** bytes) {
+  if (socket_address == nullptr) return 0;
+  if (socket_address->sa_family == AF_INET) {
+    *bytes = reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in*>(socket_address)->sin_addr);
+    return sizeof(in_addr);
+  }
+  if (socket_address->sa_family != AF_INET6) return 0;
+  *bytes = reinterpret_cast<const uint8_t*>(&reinterpret_cast<const sockaddr_in6*>(socket_address)->sin6_addr);
+  return sizeof(in6_addr);
+}
+
+bool SameSubnet(const sockaddr* a, const sockaddr* b, const sockaddr* mask) {
+  const uint8_t* a_bytes = nullptr;
+  const uint8_t* b_bytes = nullptr;
+  const uint8_t* mask_bytes = nullptr;
+  const size_t length = HostBytes(a, &a_bytes);
+  if (length == 0 || HostBytes(b, &b_bytes) != length || HostBytes(mask, &mask_bytes) != length) return false;
+  for (size_t i = 0; i < length; ++i) {
+    if (((a_bytes[i] ^ b_bytes[i]) & mask_bytes[i]) != 0) return false;
+  }
+  return true;
+}
+
 uint32_t InterfaceMtu(const char* name) {
   const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
   if (fd < 0) return 0;
@@ -174,6 +198,31 @@ bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_byte
   }
   freeifaddrs(list);
   return found;
+}
+
+uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* local_hosts) {
+  // Every interface has the subnet of link-local addresses, and their scope already names the interface.
+  if (AddressScope(address) != 0) return 0;
+  ifaddrs* list = nullptr;
+  if (getifaddrs(&list) != 0) return 0;
+  const ifaddrs* own = nullptr;
+  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+    if (entry->ifa_addr == nullptr) continue;
+    if (own == nullptr && SameHost(address, entry->ifa_addr)) own = entry;
+    const int family = entry->ifa_addr->sa_family;
+    if (family != AF_INET && family != AF_INET6) continue;
+    Address host = ToAddress(entry->ifa_addr);
+    SetAddressPort(0, &host);
+    local_hosts->push_back(host);
+  }
+  bool shared = false;
+  for (const ifaddrs* entry = list; own != nullptr && entry != nullptr; entry = entry->ifa_next) {
+    if ((entry->ifa_flags & IFF_UP) == 0 || std::strcmp(entry->ifa_name, own->ifa_name) == 0) continue;
+    shared = shared || SameSubnet(own->ifa_addr, entry->ifa_addr, own->ifa_netmask);
+  }
+  const uint32_t index = shared ? if_nametoindex(own->ifa_name) : 0;
+  freeifaddrs(list);
+  return index;
 }
 
 }  // namespace forgive

@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "transport/datagram.h"
 
@@ -34,6 +35,11 @@ std::string AddressText(const Address& address);
 
 // The interface that holds the address: its name, and its MTU in bytes. False: no interface does.
 bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes);
+
+// Where another interface has an address in the same subnet, the routing table sends everything out of one of the
+// two. The index of the address's own interface if that is so, else 0; then *local_hosts gets all addresses of this
+// machine (with port 0), to which packets do not leave by an interface at all.
+uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* local_hosts);
 
 }  // namespace forgive
 

@@ -2,8 +2,6 @@
 // Opening the sockets of the udp driver, with what the kernel granted and what it refused.
 #include "dataplane/udp_socket.h"
 
-#include <ifaddrs.h>
-#include <net/if.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <netinet/udp.h>
@@ -12,7 +10,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstddef>
 #include <cstring>
 
 #include "dataplane/socket_address.h"
@@ -114,56 +111,6 @@ void SetOffloads(const UdpDriverOptions& options, UdpSockets* sockets) {
   }
 }
 
-bool SameSubnet(const sockaddr* a, const sockaddr* b, const sockaddr* mask) {
-  if (a == nullptr || b == nullptr || mask == nullptr || a->sa_family != b->sa_family) return false;
-  const bool ipv6 = a->sa_family == AF_INET6;
-  if (!ipv6 && a->sa_family != AF_INET) return false;
-  const size_t offset = ipv6 ? offsetof(sockaddr_in6, sin6_addr) : offsetof(sockaddr_in, sin_addr);
-  const size_t length = ipv6 ? sizeof(in6_addr) : sizeof(in_addr);
-  const auto byte = [offset](const sockaddr* address, size_t i) {
-    return reinterpret_cast<const uint8_t*>(address)[offset + i];
-  };
-  for (size_t i = 0; i < length; ++i) {
-    if (((byte(a, i) ^ byte(b, i)) & byte(mask, i)) != 0) return false;
-  }
-  return true;
-}
-
-// True if another interface reaches the same subnet: then the routing table names only one of them.
-bool SharesItsSubnet(const UdpSockets& sockets) {
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  sockaddr_storage local{};
-  ToSocketAddress(sockets.local, &local);
-  const auto* own = reinterpret_cast<const sockaddr*>(&local);
-  const auto is_up = [](const ifaddrs* entry) { return (entry->ifa_flags & (IFF_UP | IFF_LOOPBACK)) == IFF_UP; };
-  const sockaddr* mask = nullptr;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    if (sockets.interface == entry->ifa_name && SameSubnet(entry->ifa_addr, own, entry->ifa_netmask)) {
-      mask = entry->ifa_netmask;
-    }
-  }
-  bool shared = false;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
-    const bool other = is_up(entry) && sockets.interface != entry->ifa_name;
-    shared = shared || (other && SameSubnet(entry->ifa_addr, own, mask));
-  }
-  freeifaddrs(list);
-  return shared;
-}
-
-// Two interfaces on one subnet: each socket sends through its own, not through the one that the routing table names.
-// Only there, because it keeps the socket from reaching the machine's other addresses over loopback.
-void SendThroughOwnInterface(const UdpSockets& sockets) {
-  if (!SharesItsSubnet(sockets)) return;
-  const int index = static_cast<int>(htonl(if_nametoindex(sockets.interface.c_str())));
-  if (sockets.ipv6) {
-    SetInt(sockets.udp.get(), IPPROTO_IPV6, IPV6_UNICAST_IF, index);
-  } else {
-    SetInt(sockets.udp.get(), IPPROTO_IP, IP_UNICAST_IF, index);
-  }
-}
-
 // Opens the raw socket and moves cut packets to it. Fails only on errors that are not a matter of permission.
 bool OpenRawPath(UdpSockets* sockets, std::string* error) {
   const int family = sockets->ipv6 ? AF_INET6 : AF_INET;
@@ -229,7 +176,7 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
     *error = "address " + options.local_address + " is on no interface: choose one that is up";
     return false;
   }
-  SendThroughOwnInterface(*out);
+  out->leave_by = InterfaceOfSharedSubnet(out->local, &out->local_hosts);
   const bool raw =
       options.raw_path == RawPath::kAlways || (options.raw_path == RawPath::kAuto && out->interface != "lo");
   return !raw || OpenRawPath(out, error);

@@ -4,6 +4,7 @@
 #define FORGIVE_DATAPLANE_UDP_SOCKET_H_
 
 #include <string>
+#include <vector>
 
 #include "dataplane/udp_driver.h"
 
@@ -35,6 +36,9 @@ struct UdpSockets {
   bool segmentation = false;
   bool coalescing = false;
   bool raw_denied = false;  // wanted, and the process lacks CAP_NET_RAW
+  // Not 0: other interfaces share the subnet, and packets that leave the machine must be told to leave by this one.
+  uint32_t leave_by = 0;
+  std::vector<Address> local_hosts;
 };
 
 // False: *error says in one line what is wrong and what to do.

@@ -91,6 +91,67 @@ TEST_P(EngineFailureOver, FailsRequestsOfAPeerThatFallsSilentWithoutAWord) {
   EXPECT_EQ(post->slot.state.load(), uint32_t{RequestSlot::kFailed});
 }
 
+// Passes everything on until it is told to be silent: what a killed process looks like to its peers.
+class SilencedDriver final : public Driver {
+ public:
+  SilencedDriver(std::unique_ptr<Driver> inner, std::shared_ptr<std::atomic<bool>> silent)
+      : inner_(std::move(inner)), silent_(std::move(silent)) {}
+  size_t ReceiveBurst(std::span<Datagram> out) override {
+    const size_t count = inner_->ReceiveBurst(out);
+    return silent_->load() ? 0 : count;
+  }
+  size_t SendBurst(std::span<const Transmit> packets) override {
+    return silent_->load() ? packets.size() : inner_->SendBurst(packets);
+  }
+  Address local_address() const override { return inner_->local_address(); }
+  uint32_t max_datagram_bytes() const override { return inner_->max_datagram_bytes(); }
+  std::span<const int> poll_fds() const override { return inner_->poll_fds(); }
+  DriverCounters counters() const override { return inner_->counters(); }
+  std::string description() const override { return inner_->description(); }
+
+ private:
+  std::unique_ptr<Driver> inner_;
+  std::shared_ptr<std::atomic<bool>> silent_;
+};
+
+TEST(EngineFailure, FailsBothDirectionsInTheMiddleOfTrafficWhenAPeerIsKilled) {
+  const auto hub = MemoryHub::Make();
+  const auto silent = std::make_shared<std::atomic<bool>>(false);
+  EngineOptions options;
+  options.devices.emplace_back();
+  options.transport.peer_timeout = Milliseconds(800);
+  options.transport.min_rto = Milliseconds(10);
+  options.driver_factory = [&](const DeviceOptions&, const EngineOptions&, std::string*) { return hub->Open(); };
+  std::string error;
+  const auto a = Engine::Start(options, &error);
+  options.driver_factory = [&](const DeviceOptions&, const EngineOptions&, std::string*) {
+    return std::make_unique<SilencedDriver>(hub->Open(), silent);
+  };
+  const auto killed = Engine::Start(options, &error);
+  const Link out = MakeLink(*a, *killed);
+  const Link in = MakeLink(*killed, *a);
+  std::deque<Stream> streams;
+  streams.emplace_back(*a, *killed, out, std::vector<size_t>{100000, 100000}, 2);
+  streams.emplace_back(*killed, *a, in, std::vector<size_t>{100000, 100000}, 2);
+  RunStreams(streams);
+  silent->store(true);
+  std::vector<uint8_t> bytes = MessageBytes(1, 50000);
+  std::vector<uint8_t> got(50000);
+  std::vector<RequestSlot> slots(4);
+  ReceiveRequest receive;
+  receive.buffer = got.data();
+  receive.capacity = got.size();
+  for (size_t i = 0; i < 2; ++i) {
+    ASSERT_TRUE(a->PostSend(out.sender.get(), &slots[i], SendRequest{0, bytes.data(), 50000}));
+    ASSERT_TRUE(a->PostReceive(in.receiver.get(), &slots[2 + i], receive));
+  }
+  for (const RequestSlot& slot : slots) {
+    ASSERT_TRUE(WaitFor([&] { return Finished(slot); }));
+    EXPECT_EQ(slot.state.load(), uint32_t{RequestSlot::kFailed});
+    EXPECT_EQ(slot.reason, FailReason::kPeerSilent);
+  }
+}
+
 TEST_P(EngineFailureOver, WritesNothingToMemoryAfterClose) {
   const auto a = StartEngine(Options());
   const auto b = StartEngine(Options());

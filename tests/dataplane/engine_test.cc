@@ -5,9 +5,11 @@
 #include <gtest/gtest.h>
 #include <signal.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <thread>
+#include <utility>
 
 #include "ranks.h"
 
@@ -230,6 +232,77 @@ TEST(Engine, LosesNoWakeUp) {
       sched_yield();
     }
   }
+}
+
+// More lines than the ledger's ring holds, and nobody who drains it: the engine stops taking datagrams, and goes on
+// where it stopped.
+TEST(Engine, LosesNoLineOfALedgerThatNobodyDrains) {
+  RankOptions options;
+  options.config.max_payload_bytes = 16;
+  options.config.payload_crc = false;
+  options.fault = "trim=0.6,seed=11";
+  const auto a = StartEngine(options);
+  options.fault.clear();
+  const auto b = StartEngine(options);
+  const Link link = MakeLink(*b, *a);
+  StepPlan plan;
+  plan.step = 1;
+  plan.p = Fraction{500000};
+  constexpr size_t kMessages = 100;
+  constexpr size_t kBytes = 32768;
+  plan.expected_bytes = kMessages * kBytes;
+  ASSERT_EQ(a->BeginStep(plan, nullptr), StepResult::kOk);
+  const std::vector<uint8_t> sent(kBytes, 0x77);
+  std::vector<std::vector<uint8_t>> got(kMessages, std::vector<uint8_t>(kBytes, 0xaa));
+  std::vector<RequestSlot> sends(kMessages);
+  std::vector<RequestSlot> receives(kMessages);
+  size_t posted_sends = 0;
+  size_t posted_receives = 0;
+  const auto post = [&] {
+    ReceiveRequest receive;
+    receive.capacity = kBytes;
+    receive.has_step = receive.exempt_eligible = receive.forgivable = true;
+    receive.step = 1;
+    while (posted_receives < kMessages) {
+      receive.buffer = got[posted_receives].data();
+      if (!a->PostReceive(link.receiver.get(), &receives[posted_receives], receive)) break;
+      ++posted_receives;
+    }
+    while (posted_sends < kMessages && b->PostSend(link.sender.get(), &sends[posted_sends],
+                                                   SendRequest{0, sent.data(), static_cast<uint32_t>(kBytes)})) {
+      ++posted_sends;
+    }
+  };
+  std::vector<Event> ledger;
+  const auto all_done = [&] {
+    post();
+    return std::all_of(receives.begin(), receives.end(), [](const RequestSlot& slot) { return Finished(slot); });
+  };
+  // Until it stands still, or is done: nothing is drained.
+  uint64_t forgiven = UINT64_MAX;
+  ASSERT_TRUE(WaitFor([&] {
+    all_done();
+    usleep(100000);
+    const uint64_t now = a->Snapshot().counters.forgiven_bytes;
+    return now == std::exchange(forgiven, now) && now >= 65536 * 16;
+  }));
+  EXPECT_FALSE(all_done());
+  ASSERT_TRUE(WaitFor([&] {
+    a->DrainLedger(&ledger);
+    return all_done();
+  }));
+  StepAccount account;
+  ASSERT_EQ(a->EndStep(1, &account), StepResult::kOk);
+  a->DrainLedger(&ledger);
+  uint64_t sum = 0;
+  for (const Event& line : ledger) sum += line.length;
+  EXPECT_EQ(sum, account.forgiven);
+  EXPECT_GT(ledger.size(), 65536u);
+  uint64_t zeros = 0;
+  for (const std::vector<uint8_t>& message : got) {
+    zeros += static_cast<uint64_t>(std::count(message.begin(), message.end(), 0));
+  }
+  EXPECT_EQ(zeros, account.forgiven);
 }
 
 TEST(Engine, TakesPostsFromManyThreadsAtOnce) {
