@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <deque>
+#include <set>
 
 #include "testbed/perf/nccl_abi.h"
 
@@ -18,7 +19,7 @@ namespace {
 
 namespace abi = forgive::perf::abi;
 
-constexpr int kMostRequests = 8;  // few, so that "try again" happens
+constexpr std::size_t kMostRequests = 8;  // few, so that "try again" happens
 
 struct Comm;
 
@@ -41,7 +42,7 @@ struct Region {
 struct Comm {
   int fd = -1;
   bool sends = false;
-  int requests = 0;
+  std::set<Request*> requests;  // in flight: NCCL closes with some left after a failure
   std::deque<Request*> queue;
   fake::ReceiveAccount account;
 };
@@ -167,12 +168,12 @@ int Advance(Comm& comm) {
 }
 
 Request* Make(Comm& comm, void* data, std::uint32_t posted) {
-  if (comm.requests == kMostRequests) return nullptr;
-  ++comm.requests;
+  if (comm.requests.size() == kMostRequests) return nullptr;
   auto* const request = new Request;
   request->comm = &comm;
   request->data = static_cast<char*>(data);
   request->posted = posted;
+  comm.requests.insert(request);
   return request;
 }
 
@@ -216,7 +217,7 @@ int Test(void* request_pointer, int* done, int* size) {
   if (!request->done) return abi::kSuccess;
   if (size != nullptr) *size = static_cast<int>(request->bytes);
   if (!comm.sends) fake::CountPosted(-1);
-  --comm.requests;
+  comm.requests.erase(request);
   delete request;
   return abi::kSuccess;
 }
@@ -224,6 +225,7 @@ int Test(void* request_pointer, int* done, int* size) {
 int Close(void* comm_pointer) {
   auto* const comm = static_cast<Comm*>(comm_pointer);
   close(comm->fd);
+  for (const Request* request : comm->requests) delete request;
   delete comm;
   return abi::kSuccess;
 }
