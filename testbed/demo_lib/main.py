@@ -161,7 +161,7 @@ class Demo:
             "light": light,
             "failures": checks.check_all(variants, light, congested) + self.failures,
             "notes": self.notes,
-            "command": "testbed/demo " + " ".join(sys.argv[1:]),
+            "command": " ".join(["testbed/demo", *sys.argv[1:]]),
             "duration_s": round(time.monotonic() - self.started, 1),
         }
 
