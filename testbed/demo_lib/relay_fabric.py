@@ -11,6 +11,8 @@ from lines import last_line
 
 RELAY = os.path.join("testbed", "lab", "forgive_relay")
 START_SECONDS = 5
+RENDEZVOUS_PORT = 20000  # and up: below the ports that the kernel gives to whoever asks for any
+RENDEZVOUS_PORTS = 10000
 SETTLE_SECONDS = 0.05  # the relay's files are at most 10 ms old
 
 
@@ -28,6 +30,7 @@ class RelayFabric:
         self.trims_log = os.path.join(folder, f"trims-{row}.log")
         self.statistics = os.path.join(folder, f"relay-{row}.json")
         self.process = None
+        self.port = RENDEZVOUS_PORT + os.getpid() % RENDEZVOUS_PORTS
         self.address = None
 
     def up(self):
@@ -69,10 +72,17 @@ class RelayFabric:
         return {"FORGIVE_INTERFACE": "=lo", "FORGIVE_RELAY": self.address}
 
     def rendezvous(self):
-        """Where the ranks of the next run meet: a port that is free now."""
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            return f"127.0.0.1:{probe.getsockname()[1]}"
+        """Where the ranks of the next run meet: a port that is free now, and that the kernel gives to nobody by itself.
+        Raises DemoError."""
+        for _ in range(RENDEZVOUS_PORTS):
+            self.port = RENDEZVOUS_PORT + (self.port + 1 - RENDEZVOUS_PORT) % RENDEZVOUS_PORTS
+            with socket.socket() as probe:
+                try:
+                    probe.bind(("127.0.0.1", self.port))
+                except OSError:
+                    continue
+                return f"127.0.0.1:{self.port}"
+        raise DemoError(f"no port from {RENDEZVOUS_PORT} on is free on loopback: end what holds them")
 
     def start_bursts(self, _seed, _seconds):
         """There are none: without them only `direct` is congested."""
