@@ -72,8 +72,8 @@ class RelayFabric:
         return {"FORGIVE_INTERFACE": "=lo", "FORGIVE_RELAY": self.address}
 
     def rendezvous(self):
-        """Where the ranks of the next run meet: a port that is free now, and that the kernel gives to nobody by itself.
-        Raises DemoError."""
+        """Where the ranks of the next run meet: a port that is free now, and that the kernel gives to nobody by
+        itself. Raises DemoError."""
         for _ in range(RENDEZVOUS_PORTS):
             self.port = RENDEZVOUS_PORT + (self.port + 1 - RENDEZVOUS_PORT) % RENDEZVOUS_PORTS
             with socket.socket() as probe:

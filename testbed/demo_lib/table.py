@@ -8,8 +8,8 @@ NAMES = {"tcp": "kernel TCP", "plain": "plain", "tight": "tight", "exempt-only":
 
 COLUMNS = (
     # heading, width
-    ("policy", 16), ("time s", 8), ("to tight", 9), ("to plain", 9), ("critical", 9), ("other", 8), ("forgiven", 9), ("resent", 8),
-    ("trims", 8), ("marks", 8), ("cuts: mark", 11), ("trim", 7), ("rto", 5), ("exempt", 8), ("wrong", 6),
+    ("policy", 16), ("time s", 8), ("to tight", 9), ("to plain", 9), ("critical", 9), ("other", 8), ("forgiven", 9),
+    ("resent", 8), ("trims", 8), ("marks", 8), ("cuts: mark", 11), ("trim", 7), ("rto", 5), ("exempt", 8), ("wrong", 6),
 )
 
 
