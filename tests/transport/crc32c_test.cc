@@ -95,6 +95,7 @@ TEST_P(Crc32cTest, SeesEveryFlippedBitOfAFullPayload) {
 
 INSTANTIATE_TEST_SUITE_P(Implementations, Crc32cTest,
                          testing::Values(Implementation{"Chosen", Crc32c},
+                                         Implementation{"ThreeLanes", Crc32cThreeLanes},
                                          Implementation{"Portable", Crc32cPortable}),
                          [](const auto& parameter) { return parameter.param.name; });
 
