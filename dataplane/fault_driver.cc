@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/clock.h"
+#include "transport/draw.h"
 #include "transport/wire.h"
 
 namespace forgive {
@@ -21,23 +22,6 @@ constexpr uint32_t kReordered = 64;    // packets held back by `reorder` at once
 constexpr uint32_t kReorderDepth = 8;  // most packets that overtake one
 constexpr Nanoseconds kReorderTime = Milliseconds(1);
 constexpr uint32_t kNoCopy = UINT32_MAX;
-
-// SplitMix64: every fault of a run follows from the seed.
-class FaultDice {
- public:
-  explicit FaultDice(uint64_t seed) : state_(seed) {}
-  uint64_t Next() {
-    state_ += 0x9e3779b97f4a7c15u;
-    uint64_t z = state_;
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
-    return z ^ (z >> 31);
-  }
-  bool Chance(Fraction fraction) { return Next() % Fraction::kOne < fraction.ppm; }
-
- private:
-  uint64_t state_;
-};
 
 class FaultDriver final : public Driver {
  public:
@@ -93,7 +77,7 @@ class FaultDriver final : public Driver {
   std::unique_ptr<Driver> inner_;
   std::shared_ptr<FaultLog> log_;
   const FaultSpec spec_;
-  FaultDice dice_;
+  Draw dice_;
   uint64_t faults_ = 0;
   uint64_t received_ = 0;
 
@@ -136,11 +120,11 @@ bool FaultDriver::TryTrim(Datagram* datagram) {
 void FaultDriver::Inject(TimePoint now, Datagram datagram) {
   ++received_;
   // All dice are thrown for every packet, so that one fault's chance does not shift another's.
-  const bool drop = dice_.Chance(spec_.drop);
-  const bool trim = dice_.Chance(spec_.trim);
-  const bool corrupt = dice_.Chance(spec_.corrupt);
-  const bool duplicate = dice_.Chance(spec_.duplicate);
-  const bool reorder = dice_.Chance(spec_.reorder);
+  const bool drop = dice_(spec_.drop);
+  const bool trim = dice_(spec_.trim);
+  const bool corrupt = dice_(spec_.corrupt);
+  const bool duplicate = dice_(spec_.duplicate);
+  const bool reorder = dice_(spec_.reorder);
   const uint64_t detail = dice_.Next();
   if (drop) {
     ++faults_;
