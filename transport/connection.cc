@@ -104,6 +104,7 @@ PostResult Connection::Post(TimePoint now, const SendRequest& request) {
   NoteIfIdle();
   if (!sender_->Post(request)) return PostResult::kTryAgain;
   BeginWaiting(now);
+  FailIfHalfFailed(now);  // the peer may have closed while nothing was posted
   return PostResult::kAccepted;
 }
 

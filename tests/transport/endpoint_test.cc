@@ -255,6 +255,19 @@ TEST_F(EndpointTest, ClosingAReceiverWhoseLastReportWasLostStillCompletesTheSend
   EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0);
 }
 
+TEST_F(EndpointTest, ASendPostedAfterThePeerHasClosedFailsAtOnce) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  world_.endpoint(1).Post(world_.LocalNow(1), CloseRequest{link.receiver});
+  RunFor(Milliseconds(10));
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 0) << "nothing was posted: nothing failed";
+  const std::vector<uint8_t> message = Bytes(10);
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Milliseconds(1));
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1) << "it waits for a peer that is gone";
+  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kReset);
+}
+
 TEST_F(EndpointTest, ClosingASenderFailsTheReceiverThatStillWaits) {
   Link link;
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
