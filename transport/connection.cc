@@ -148,8 +148,7 @@ void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagr
     ++counters.replayed;
     return;
   }
-  last_heard_ = now;
-  probes_unanswered_ = 0;
+  Heard(now);
   if (state_ == State::kFailed) {
     resets_due_ = 1;  // the peer has not heard of it yet
     return;
@@ -183,8 +182,7 @@ void Connection::OnReport(TimePoint now, Report report, const Datagram& datagram
     return;
   }
   if (!sender_->OnReport(now, report)) return;  // a replay is no sign of life
-  last_heard_ = now;
-  probes_unanswered_ = 0;
+  Heard(now);
   FailIfHalfFailed(now);
 }
 
@@ -257,8 +255,7 @@ void Connection::OnControl(TimePoint now, const Control& control, const Datagram
     return;
   }
   control_seen_ = control.control_number;
-  last_heard_ = now;
-  probes_unanswered_ = 0;
+  Heard(now);
   if (control.type == PacketType::kReset) {
     if (state_ != State::kReady) return;
     const bool too_long = control.code == static_cast<uint16_t>(FailReason::kTooLong);
@@ -310,6 +307,11 @@ bool Connection::Unfinished() const {
 }
 
 // ---- Liveness ----
+
+void Connection::Heard(TimePoint now) {
+  last_heard_ = now;
+  probes_unanswered_ = 0;
+}
 
 Nanoseconds Connection::ProbeInterval() const { return context_->config->peer_timeout / kProbesPerTimeout; }
 

@@ -78,6 +78,7 @@ class Connection {
   void Fail(TimePoint now, FailReason reason, bool tell_peer);
   void FailIfHalfFailed(TimePoint now);
   void CheckLiveness(TimePoint now);
+  void Heard(TimePoint now);  // something that only the live peer can have sent
   void NoteIfIdle();
   void BeginWaiting(TimePoint now);
   bool IsOwnReply(const ConnectReply& reply, const Datagram& datagram);
