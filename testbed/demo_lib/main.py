@@ -8,7 +8,8 @@ import sys
 import tempfile
 import time
 
-sys.path.insert(0, os.path.dirname(os.path.realpath(__file__)))
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "page_lib")]
 
 import checks  # noqa: E402
 import command_line  # noqa: E402

@@ -1,26 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-# The report's plots, as SVG text for the page and as PNG files for other pages.
-import io
-import os
-import re
-
-import matplotlib
-
-matplotlib.use("Agg")
-from matplotlib import pyplot, ticker  # noqa: E402
+# The report's plots.
+from figures import pyplot
+from matplotlib import ticker
 
 COLOURS = {"tcp": "#777777", "plain": "#4477aa", "tight": "#66ccee", "exempt-only": "#ccbb44",
            "forgive-reduce": "#228833", "forgive-all": "#ee6677"}
 CRITICAL_COLOUR = "#f3e6c8"
 MOST_POINTS = 1200
-
-pyplot.rcParams.update({
-    "font.size": 10, "font.family": "sans-serif", "axes.spines.top": False, "axes.spines.right": False,
-    "axes.grid": True, "grid.color": "#e4e4e4", "grid.linewidth": 0.8, "axes.axisbelow": True,
-    "axes.titlesize": 11, "axes.titleweight": "bold", "axes.titlelocation": "left", "legend.frameon": False,
-    "figure.constrained_layout.use": True, "svg.fonttype": "none",
-})
-
 
 def _thin(points):
     """No more points than a reader can see, first and last among them."""
@@ -107,27 +93,3 @@ def rates(flows, link_rate_bps):
         axis.set_ylabel("Mbit/s")
     axes[-1, 0].set_xlabel("s since the first sample shown (shaded: the flow is exempt)")
     return figure
-
-
-def svg_of(figure, name):
-    """The figure as SVG text that can stand in a page beside others: its ids are its own."""
-    buffer = io.StringIO()
-    with pyplot.rc_context({"svg.hashsalt": name}):
-        figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
-    text = buffer.getvalue()
-    text = text[text.index("<svg"):]
-    text = re.sub(r'\bid="', f'id="{name}-', text)
-    text = re.sub(r'url\(#', f'url(#{name}-', text)
-    text = re.sub(r'xlink:href="#', f'xlink:href="#{name}-', text)
-    # As wide as the column it stands in.
-    return re.sub(r'(<svg[^>]*?) width="[^"]*"', r"\1", re.sub(r'(<svg[^>]*?) height="[^"]*"', r"\1", text, count=1),
-                  count=1)
-
-
-def save_png(figure, path):
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    figure.savefig(path, dpi=110)
-
-
-def close(figure):
-    pyplot.close(figure)
