@@ -34,7 +34,7 @@ def all_reduce(policies):
     figure, axis = pyplot.subplots(figsize=(9.0, 3.4))
     for index, (name, runs) in enumerate(policies.items()):
         steps = runs[0].steps
-        axis.plot([step["step"] for step in steps], [step["dp_us"]["median"] / 1e3 for step in steps], "o-",
+        axis.plot([step["step"] for step in steps], [step["dp_us"]["median"] / 1e3 for step in steps], marker="o",
                   markersize=3, linewidth=1.3, color=PALETTE[index % len(PALETTE)],
                   linestyle="-" if index < len(PALETTE) else "--", label=name)
     for step in next(iter(policies.values()))[0].steps:
