@@ -7,16 +7,13 @@
 #include <cstring>
 #include <string>
 
+#include "plugin/last_error.h"
 #include "plugin/process.h"
 
 namespace {
 
+using forgive::LastError;
 using forgive::Process;
-
-std::string& LastError() {
-  thread_local std::string text;
-  return text;
-}
 
 int Fail(int code, const char* what) {
   LastError() = what;
@@ -34,17 +31,23 @@ int NotStarted() {
 
 extern "C" {
 
-const char* forgive_last_error(void) { return LastError().c_str(); }
-
 int forgive_step_begin(uint64_t step, int critical, uint64_t expected_bytes) {
   Process* process = Process::Get();
   if (process == nullptr) return NotStarted();
   return process->BeginStep(step, critical != 0, expected_bytes, &LastError());
 }
 
-int forgive_step_begin_norm(uint64_t, double, uint64_t) {
-  return Fail(FORGIVE_ERROR_NOT_BUILT,
-              "the detector of critical steps is not built; call forgive_step_begin and say whether it is critical");
+int forgive_step_begin_norm(uint64_t step, double gradient_norm, uint64_t expected_bytes) {
+  Process* process = Process::Get();
+  if (process == nullptr) return NotStarted();
+  return process->BeginStepByNorm(step, gradient_norm, expected_bytes, &LastError());
+}
+
+forgive_detector_t* forgive_detector_of_process(void) {
+  Process* process = Process::Get();
+  if (process != nullptr) return process->detector();
+  NotStarted();
+  return nullptr;
 }
 
 int forgive_step_end(uint64_t step) {

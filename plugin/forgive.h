@@ -38,8 +38,10 @@ FORGIVE_EXPORT const char* forgive_last_error(void);
  * Called between collectives, device synchronised; see docs/using.md, The operator's word. */
 FORGIVE_EXPORT int forgive_step_begin(uint64_t step, int critical, uint64_t expected_bytes);
 
-/* The same, classified by the built-in detector from the norms seen so far. Not built yet: answers
- * FORGIVE_ERROR_NOT_BUILT. */
+/* The same, classified by the process's detector (FORGIVE_DETECTOR, docs/detector.md). gradient_norm is that of the
+ * step begun before this one: a step's own norm comes too late for its own traffic. Not looked at on the first step of
+ * a run, nor where a step is begun once more after a refusal. NaN, infinite and negative norms make the steps after
+ * them critical and are counted. */
 FORGIVE_EXPORT int forgive_step_begin_norm(uint64_t step, double gradient_norm, uint64_t expected_bytes);
 
 /* Closes the step's budget: nothing is forgiven on its account afterwards. (Seed: OnAllReduceComplete.) */
@@ -118,6 +120,53 @@ typedef struct forgive_range_v1 {
  * FORGIVE_LEDGER_LINES lines (default 1,048,576); forgive_ledger_lost() says how many were not kept. */
 FORGIVE_EXPORT int64_t forgive_forgiven_ranges(uint64_t first, forgive_range_t* out, uint64_t capacity);
 FORGIVE_EXPORT uint64_t forgive_ledger_lost(void);
+
+/* ---- The detector of critical steps (docs/detector.md). It needs neither NCCL nor an engine. ---- */
+
+enum {
+  FORGIVE_DETECTOR_ACCORDION = 0, /* mean norms of windows */
+  FORGIVE_DETECTOR_DBLP = 1,      /* the whole model's norm at the last step of each window */
+  FORGIVE_DETECTOR_STEPS = 2      /* a fixed list of steps */
+};
+
+typedef struct forgive_detector_config_v1 {
+  uint64_t size;      /* set by the caller to sizeof(forgive_detector_config_t) */
+  uint32_t kind;      /* FORGIVE_DETECTOR_... */
+  uint32_t layers;    /* norms a step brings: 1, the whole model's; else one a layer, and any critical one counts */
+  uint64_t window;    /* steps, from 1 */
+  double threshold;   /* the least |previous - current| / previous that is critical; above 0, up to 1000 */
+  const uint64_t* steps; /* of FORGIVE_DETECTOR_STEPS; copied */
+  uint64_t step_count;
+} forgive_detector_config_t;
+
+typedef struct forgive_detector_stats_v1 {
+  uint64_t size; /* set by the caller to sizeof(forgive_detector_stats_t) */
+  uint64_t observed_steps;
+  uint64_t windows;   /* whole ones */
+  uint64_t bad_norms; /* NaN, infinite or negative */
+} forgive_detector_stats_t;
+
+typedef struct forgive_detector forgive_detector_t;
+
+/* NULL: forgive_last_error() says why. Destroy it with forgive_detector_destroy. */
+FORGIVE_EXPORT forgive_detector_t* forgive_detector_create(const forgive_detector_config_t* config);
+FORGIVE_EXPORT void forgive_detector_destroy(forgive_detector_t* detector);
+/* The detector that forgive_step_begin_norm asks: for its statistics and checkpoints. NULL: not started. Never
+ * destroy it. */
+FORGIVE_EXPORT forgive_detector_t* forgive_detector_of_process(void);
+
+/* 1: the step that begins now is critical, by the norms observed so far; 0: it is not; negative: an error. */
+FORGIVE_EXPORT int forgive_detector_is_critical(forgive_detector_t* detector, uint64_t step);
+FORGIVE_EXPORT int forgive_detector_is_layer_critical(forgive_detector_t* detector, uint32_t layer);
+/* The norms of `step`, one a layer. Step numbers rise. */
+FORGIVE_EXPORT int forgive_detector_observe(forgive_detector_t* detector, uint64_t step, const double* norms,
+                                            uint64_t count);
+FORGIVE_EXPORT int forgive_detector_stats(forgive_detector_t* detector, forgive_detector_stats_t* out);
+
+/* The state, for a checkpoint. Returns its length, and copies it if it fits into capacity bytes. */
+FORGIVE_EXPORT int64_t forgive_detector_save(forgive_detector_t* detector, void* out, uint64_t capacity);
+/* Goes on from a saved state; the configuration must be the saved one. An error leaves the detector as it was. */
+FORGIVE_EXPORT int forgive_detector_restore(forgive_detector_t* detector, const void* saved, uint64_t size);
 
 #ifdef __cplusplus
 }

@@ -44,7 +44,8 @@ Process::Process(Settings settings, std::vector<Device> devices)
     : settings_(std::move(settings)),
       devices_(std::move(devices)),
       facts_(settings_),
-      ledger_(settings_.ledger_lines) {}
+      ledger_(settings_.ledger_lines),
+      detector_(settings_.detector) {}
 
 Process* Process::Start(nccl::Logger logger, int api_version, std::string* error) {
   SetLogger(logger);
@@ -125,6 +126,18 @@ int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, st
   }
   *error = "a step is open; end it first";
   return FORGIVE_ERROR_STEP_OPEN;
+}
+
+int Process::BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, std::string* error) {
+  bool critical = true;
+  {
+    const std::lock_guard<std::mutex> lock(detector_.mutex);
+    if (!detector_.detector.Begin(step, {&gradient_norm, 1}, &critical)) {
+      *error = "step " + std::to_string(step) + ": step numbers must rise";
+      return FORGIVE_ERROR_BAD_ARGUMENT;
+    }
+  }
+  return BeginStep(step, critical, expected_bytes, error);
 }
 
 int Process::EndStep(uint64_t step, std::string* error) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "dataplane/engine.h"
+#include "plugin/detector_handle.h"
 #include "plugin/devices.h"
 #include "plugin/ledger.h"
 #include "plugin/nccl_abi.h"
@@ -42,9 +43,12 @@ class Process {
   Ledger* ledger() { return &ledger_; }
   Statistics* statistics() { return statistics_.get(); }
   ConnectingTable* connecting() { return &connecting_; }
+  forgive_detector* detector() { return &detector_; }
 
   // forgive.h: each returns FORGIVE_OK or a negative code with *error.
   int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
+  // Classified by the detector, which gets the norm of the step begun before.
+  int BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, std::string* error);
   int EndStep(uint64_t step, std::string* error);
 
  private:
@@ -59,6 +63,7 @@ class Process {
   Ledger ledger_;
   std::unique_ptr<Statistics> statistics_;
   ConnectingTable connecting_;
+  forgive_detector detector_;
   std::mutex steps_mutex_;  // one step_begin or step_end at a time
 };
 

@@ -149,6 +149,36 @@ Outcome Seed(const std::string& text, Settings* out) {
   return Outcome::kOk;
 }
 
+Outcome DetectorName(const std::string& text, Settings* out) {
+  if (text == "accordion") {
+    out->detector.kind = DetectorKind::kAccordion;
+  } else if (text == "dblp") {
+    out->detector.kind = DetectorKind::kDblp;
+  } else if (text == "steps") {
+    out->detector.kind = DetectorKind::kSteps;
+  } else {
+    return Outcome::kBad;
+  }
+  return Outcome::kOk;
+}
+
+Outcome DetectorThreshold(const std::string& text, Settings* out) {
+  uint64_t millionths = 0;
+  if (!ParseMillionths(text, 1000, &millionths) || millionths == 0) return Outcome::kBad;
+  out->detector.threshold = static_cast<double>(millionths) / 1e6;
+  return Outcome::kOk;
+}
+
+Outcome DetectorSteps(const std::string& text, Settings* out) {
+  out->detector.steps.clear();
+  for (const std::string& part : SplitList(text, ',')) {
+    uint64_t step = 0;
+    if (!ParseInteger(part, 0, UINT64_MAX, &step)) return Outcome::kBad;
+    out->detector.steps.push_back(step);
+  }
+  return Good(!out->detector.steps.empty());
+}
+
 Outcome PeerTimeout(const std::string& text, Settings* out) {
   uint64_t seconds = 0;
   if (!ParseInteger(text, 1, 86400, &seconds)) return Outcome::kBad;
@@ -191,6 +221,12 @@ constexpr Variable kVariables[] = {
     {"FORGIVE_ELIGIBLE", "reduce", "reduce, all or none", EligibleName},
     {"FORGIVE_STEP", "api", "api (operation is not built)",
      [](const std::string& t, Settings*) { return t == "operation" ? Outcome::kNotBuilt : Good(t == "api"); }},
+    {"FORGIVE_DETECTOR", "accordion", "accordion, dblp or steps", DetectorName},
+    {"FORGIVE_DETECTOR_WINDOW", "10", "steps from 1 to 1073741824",
+     [](const std::string& t, Settings* s) { return Integer(t, 1, kMaxDetectorWindow, &s->detector.window); }},
+    {"FORGIVE_DETECTOR_THRESHOLD", "0.5", "a number above 0 and up to 1000 with at most six decimals",
+     DetectorThreshold},
+    {"FORGIVE_DETECTOR_STEPS", "1,2,3,20", "step numbers by comma", DetectorSteps},
     {"FORGIVE_TRAFFIC_CLASS", "not said",
      "not built: ncclNet v8 does not show traffic classes; use FORGIVE_GRADIENT_TRAFFIC",
      [](const std::string&, Settings*) { return Outcome::kNotBuilt; }},

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "dataplane/engine.h"
+#include "plugin/detector.h"
 #include "plugin/log.h"
 
 namespace forgive {
@@ -50,6 +51,8 @@ struct Settings {
   Eligible eligible = Eligible::kReduce;
   uint32_t ring_ranks = 0;      // k; 0: not said
   uint32_t gradient_ranks = 0;  // whose contributions a final value holds; 0: ring_ranks
+
+  DetectorConfig detector;  // of forgive_step_begin_norm
 
   std::string statistics_file;  // expanded; empty: none
   uint64_t trace_interval_us = 0;

@@ -52,10 +52,26 @@ TEST(PluginLibrary, ExportsItsTablesAndForgiveHAndNothingElse) {
   while (std::fgets(line, sizeof(line), names) != nullptr)
     exported.insert(std::string(line, std::strcspn(line, " ")));
   ASSERT_EQ(pclose(names), 0);
-  const std::set<std::string> expected = {"ncclNetPlugin_v6",        "ncclNetPlugin_v7",        "ncclNetPlugin_v8",
-                                          "forgive_last_error",      "forgive_step_begin",      "forgive_step_end",
-                                          "forgive_stats",           "forgive_step_begin_norm", "forgive_step_stats",
-                                          "forgive_forgiven_ranges", "forgive_ledger_lost"};
+  const std::set<std::string> expected = {"ncclNetPlugin_v6",
+                                          "ncclNetPlugin_v7",
+                                          "ncclNetPlugin_v8",
+                                          "forgive_last_error",
+                                          "forgive_step_begin",
+                                          "forgive_step_end",
+                                          "forgive_stats",
+                                          "forgive_step_begin_norm",
+                                          "forgive_step_stats",
+                                          "forgive_forgiven_ranges",
+                                          "forgive_ledger_lost",
+                                          "forgive_detector_create",
+                                          "forgive_detector_destroy",
+                                          "forgive_detector_of_process",
+                                          "forgive_detector_is_critical",
+                                          "forgive_detector_is_layer_critical",
+                                          "forgive_detector_observe",
+                                          "forgive_detector_stats",
+                                          "forgive_detector_save",
+                                          "forgive_detector_restore"};
   EXPECT_EQ(exported, expected);
 }
 
@@ -322,8 +338,8 @@ TEST(PluginFork, AChildInTheMiddleOfTrafficGetsErrorsAndTheParentGoesOn) {
   });
 }
 
-// The thread sanitizer does not let a child of a process with threads start one, and the address sanitizer's allocator
-// may be locked for ever in such a child (GCC 12).
+// The thread sanitizer does not let a child of a process with threads start one, and the address sanitizer's
+// allocator may be locked for ever in such a child (GCC 12).
 #if !defined(__SANITIZE_THREAD__) && !defined(__SANITIZE_ADDRESS__)
 TEST(PluginFork, AChildMayInitialiseItsOwn) {
   ExpectInChild({}, [] {

@@ -152,6 +152,23 @@ TEST(Settings, ExpandTheFileNameByHostProcessAndRank) {
   EXPECT_NE(ErrorOf({{"FORGIVE_STATS", "a%"}}).find("FORGIVE_STATS=a%"), std::string::npos);
 }
 
+TEST(Settings, ReadTheDetectorOrNameWhatIsAccepted) {
+  const DetectorConfig detector = Parsed({{"FORGIVE_DETECTOR", "steps"},
+                                          {"FORGIVE_DETECTOR_WINDOW", "25"},
+                                          {"FORGIVE_DETECTOR_THRESHOLD", "1.25"},
+                                          {"FORGIVE_DETECTOR_STEPS", "7,5"}})
+                                      .detector;
+  EXPECT_EQ(detector.kind, DetectorKind::kSteps);
+  EXPECT_EQ(detector.window, 25u);
+  EXPECT_EQ(detector.threshold, 1.25);
+  EXPECT_EQ(detector.steps, (std::vector<uint64_t>{7, 5}));
+  for (const char* threshold : {"0", "0.0", "1000.1", "-1", "nan", "1e3"}) {
+    EXPECT_NE(ErrorOf({{"FORGIVE_DETECTOR_THRESHOLD", threshold}}).find("above 0 and up to 1000"), std::string::npos);
+  }
+  EXPECT_NE(ErrorOf({{"FORGIVE_DETECTOR_STEPS", "1,b"}}).find("step numbers"), std::string::npos);
+  EXPECT_NE(ErrorOf({{"FORGIVE_DETECTOR_WINDOW", "0"}}).find("steps from 1"), std::string::npos);
+}
+
 TEST(Settings, RefuseAnEmptyValueOfEveryVariable) {
   for (const VariableDescription& variable : DescribeVariables()) {
     const std::string name(variable.name);

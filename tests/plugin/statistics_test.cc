@@ -15,8 +15,6 @@ namespace {
 
 TEST(PluginInterface, ChecksItsArgumentsAndSaysWhatIsWrong) {
   RunPlugin({}, [](const Net&, const Interface& forgive) {
-    EXPECT_EQ(forgive.begin_norm(1, 0.5, 0), FORGIVE_ERROR_NOT_BUILT);
-    EXPECT_NE(std::string(forgive.last_error()).find("not built"), std::string::npos);
     EXPECT_EQ(forgive.stats(nullptr), FORGIVE_ERROR_BAD_ARGUMENT);
     forgive_stats_t totals{};
     EXPECT_EQ(forgive.stats(&totals), FORGIVE_ERROR_BAD_ARGUMENT);
@@ -33,6 +31,7 @@ TEST(PluginInterface, AnswersNotStartedBeforeInit) {
     const Library library;
     const Interface forgive(library);
     EXPECT_EQ(forgive.begin(1, 0, 0), FORGIVE_ERROR_NOT_STARTED);
+    EXPECT_EQ(forgive.begin_norm(1, 0.5, 0), FORGIVE_ERROR_NOT_STARTED);
     EXPECT_EQ(forgive.end(1), FORGIVE_ERROR_NOT_STARTED);
     EXPECT_NE(std::string(forgive.last_error()).find("NCCL_NET=forgive"), std::string::npos);
     EXPECT_EQ(forgive.lost(), 0u);
