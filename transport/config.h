@@ -18,7 +18,22 @@ inline constexpr uint32_t kMaxRequestRanges = 8;
 inline constexpr int kMaxPaths = 8;
 
 enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra };
-enum class CongestionRestart : uint8_t { kAtStep, kOff };
+// kAtMessage: every message is a flow of its own, as the seed's simulator had it.
+enum class CongestionRestart : uint8_t { kAtStep, kOff, kAtMessage };
+
+// When an exempt-eligible flow ignores congestion. kByBudget is the protocol.
+enum class ExemptionRule : uint8_t { kByBudget, kOff, kAlways };
+
+// Departures from the protocol, for comparisons in the simulator only. The defaults are the protocol.
+struct Experiments {
+  ExemptionRule exemption = ExemptionRule::kByBudget;
+  bool vesting = true;  // off: the whole budget may be spent at once
+  bool bounded = true;  // off: whatever is trimmed of a forgivable message is forgiven
+  // A receiver gives up what is missing of a forgivable message once all but p of it is settled.
+  bool gives_up_tails = false;
+  // Receivers may give up what was never sent (Endpoint::GiveUp, gives_up_tails): senders then skip it.
+  bool early_close = false;
+};
 
 struct Config {
   // Segments. Rounded down to kUnitBytes; the handshake may agree on less.
@@ -38,17 +53,19 @@ struct Config {
   // The seed's parameters. p is chosen per step by whoever opens it.
   Fraction forgiveness_probability{Fraction::kOne};  // P
 
+  Experiments experiments;
+
   // The fabric trims: a frame shorter than its header announces is a trim. Else it is a drop.
   bool fabric_trims = true;
 
   // Pacing and congestion control.
   CongestionControlKind congestion_control = CongestionControlKind::kDcqcnPaper;
   CongestionRestart congestion_restart = CongestionRestart::kAtStep;
-  BitsPerSecond link_rate{};          // 0: not known; then nothing is paced at line rate
+  BitsPerSecond link_rate{};                     // 0: not known; then nothing is paced at line rate
   BitsPerSecond assumed_link_rate{25000000000};  // what the rate constants are fractions of where it is not known
-  Nanoseconds base_rtt{};             // what the timers are multiples of; 0: the least RTT measured
-  uint32_t packet_overhead_bytes = 122;  // headers of a data packet on the wire, for pacing
-  uint32_t pacing_burst_bytes = 16384;   // how far the pacer may run ahead of its rate, for batching
+  Nanoseconds base_rtt{};                        // what the timers are multiples of; 0: the least RTT measured
+  uint32_t packet_overhead_bytes = 122;          // headers of a data packet on the wire, for pacing
+  uint32_t pacing_burst_bytes = 16384;           // how far the pacer may run ahead of its rate, for batching
 
   // Reports.
   uint32_t report_every_packets = 16;

@@ -170,6 +170,7 @@ void Connection::OnReport(TimePoint now, Report report, const Datagram& datagram
     return;
   }
   if (!sender_) return;  // closed or failed before the handshake ended
+  report.ignore_trim_signal = datagram.ignore_trim_signal;
   report.report_number = sender_->ExpandReportNumber(static_cast<uint32_t>(report.report_number));
   if (context_->config->tags &&
       !VerifyTag(IncomingKey(), PacketType::kReport, datagram.bytes, datagram.length, report.report_number)) {

@@ -32,6 +32,8 @@ struct Counters {
   uint64_t rate_cuts_trim = 0;
   uint64_t rate_cuts_timeout = 0;
   uint64_t signals_ignored = 0;
+  uint64_t notifications = 0;  // reports that told of new marks, obeyed or not
+  uint64_t skipped_bytes = 0;  // never sent, as the receiver gave them up (Experiments::early_close)
   uint64_t timeouts = 0;
   uint64_t lost_by_request = 0;  // packets
   uint64_t lost_by_rack = 0;     // packets

@@ -25,6 +25,8 @@ struct Datagram {
   const uint8_t* bytes = nullptr;
   size_t length = 0;
   bool ce = false;
+  // Of a report: the trim that it tells of is not taken for congestion. Only a simulator knows such a thing.
+  bool ignore_trim_signal = false;
 };
 
 enum class PacketClass : uint8_t { kData, kControl };

@@ -218,6 +218,14 @@ void Endpoint::Post(TimePoint now, const CloseRequest& request) {
   impl_->Activate(*connection);
 }
 
+void Endpoint::GiveUp(ConnectionHandle handle) {
+  FORGIVE_CHECK(impl_->config.experiments.early_close);
+  Connection* connection = impl_->Find(handle);
+  if (connection == nullptr || connection->receiver() == nullptr) return;
+  connection->receiver()->GiveUp();
+  impl_->Activate(*connection);
+}
+
 // ---- Datagrams ----
 
 void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {

@@ -35,6 +35,9 @@ class Endpoint {
   // Afterwards no memory of the connection is read or written, and its requests get no events. The peer is told.
   void Post(TimePoint now, const CloseRequest& request);
 
+  // Experiments::early_close: gives up what is missing of the connection's forgivable receives (Receiver::GiveUp).
+  void GiveUp(ConnectionHandle connection);
+
   void OnDatagram(TimePoint now, const Datagram& datagram);
   void OnDeadline(TimePoint now);
   // The next packet to leave. False: nothing may leave now.

@@ -35,6 +35,7 @@ struct ReceiveMessage {
   uint64_t start = 0;   // unit of the stream
 
   bool done = false;
+  bool given_up = false;  // Receiver::GiveUp
   uint64_t settled_units = 0;
   uint64_t forgiven_bytes = 0;
   uint64_t counted_bytes = 0;  // of it in its step's outstanding

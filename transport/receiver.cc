@@ -20,6 +20,7 @@ Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle 
                    StepTable* steps, Counters* counters, EventQueue* events)
     : max_payload_(max_payload),
       payload_crc_(config.payload_crc),
+      gives_up_tails_(config.experiments.gives_up_tails),
       handle_(handle),
       connection_id_(connection_id),
       steps_(steps),
@@ -207,8 +208,11 @@ uint64_t Receiver::CountedBytes(const Segment& segment, UnitRange run) const {
 // ---- After either ----
 
 void Receiver::AfterSettling(const Segment& segment) {
-  scoreboard_.Advance();
   const ReceiveMessage& message = *segment.message;
+  if (!message.done && (message.given_up || (gives_up_tails_ && OnlyTailMissing(message)))) {
+    GiveUpMessage(segment.message_number);
+  }
+  scoreboard_.Advance();
   FORGIVE_CHECK(message.settled_units <= message.units());
   if (!message.done && message.settled_units == message.units()) Complete(segment.message_number);
 }

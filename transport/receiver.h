@@ -48,6 +48,9 @@ class Receiver {
   void OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce);
   // The header of one whose payload was cut. Seed: OnTrimmedHeader.
   void OnTrimmedHeader(TimePoint now, const DataHeader& header, bool ce);
+  // Experiments::early_close: what is missing of every posted forgivable message of an open step is forgiven now, or
+  // with the message's first header. Counts as no decision.
+  void GiveUp();
   // The peer asked for a sign of life: a report is due at once.
   void OnProbe();
   // The step table changed: a report is due if a flag that was reported differs now.
@@ -112,6 +115,8 @@ class Receiver {
   Decision Decide(const Segment& segment);
   bool CountOutstanding(const Segment& segment);
   void ForgiveMissing(const Segment& segment, uint64_t bytes);
+  void GiveUpMessage(uint32_t number);
+  bool OnlyTailMissing(const ReceiveMessage& message) const;
   void SettleEndSlot(const Segment& segment);
   void NameSettled(const Segment& segment);
 
@@ -122,6 +127,7 @@ class Receiver {
 
   const uint32_t max_payload_;
   const bool payload_crc_;
+  const bool gives_up_tails_;
   const ConnectionHandle handle_;
   const uint64_t connection_id_;
   StepTable* const steps_;

@@ -72,12 +72,14 @@ bool Receiver::CountOutstanding(const Segment& segment) {
 void Receiver::ForgiveMissing(const Segment& segment, uint64_t bytes) {
   ReceiveMessage& message = *segment.message;
   uint64_t filled = 0;
+  uint64_t counted = 0;
   UnitRange rest = segment.payload;
   UnitRange run;
   while (scoreboard_.NextMissing(rest, &run)) {
     const Range range = InMessage(segment, run);
     FORGIVE_CHECK(range.end <= message.length);
     if (message.buffer != nullptr) std::memset(message.buffer + range.begin, 0, range.length());
+    counted += CountedBytes(segment, run);
     scoreboard_.MarkForgiven(run);
     message.settled_units += run.length();
     filled += range.length();
@@ -95,12 +97,54 @@ void Receiver::ForgiveMissing(const Segment& segment, uint64_t bytes) {
     rest.begin = run.end;
   }
   FORGIVE_CHECK(filled == bytes);
-  FORGIVE_CHECK(message.counted_bytes >= bytes);  // every trim is counted before it is decided
-  steps_->Forgive(message.index, bytes, bytes, message.contributions);
-  message.counted_bytes -= bytes;
+  FORGIVE_CHECK(message.counted_bytes >= counted);
+  steps_->Forgive(message.index, bytes, counted, message.contributions);
+  message.counted_bytes -= counted;
   message.forgiven_bytes += bytes;
   counters_->forgiven_bytes += bytes;
   counters_->contributions_lost += bytes * message.contributions;
+}
+
+// ---- Experiments ----
+
+void Receiver::GiveUp() {
+  if (closed_ || failed_) return;
+  for (uint32_t number = messages_.completed(); number != messages_.posted(); ++number) {
+    ReceiveMessage& message = messages_.at(number);
+    if (message.done || !message.forgivable || !steps_->IsOpen(message.index)) continue;
+    message.given_up = true;
+    if (!message.known) continue;
+    GiveUpMessage(number);
+    scoreboard_.Advance();
+    if (message.settled_units == message.units()) Complete(number);
+  }
+  reports_.MakeDue();
+  NoteFlagChanges();
+}
+
+// Forgives what is missing of a message that is known, unless it lies beyond what the scoreboard holds.
+void Receiver::GiveUpMessage(uint32_t number) {
+  ReceiveMessage& message = messages_.at(number);
+  if (!steps_->IsOpen(message.index) || !scoreboard_.Holds({message.start, message.end()})) return;
+  Segment segment;
+  segment.message = &message;
+  segment.message_number = number;
+  segment.payload = {message.start, message.end() - 1};
+  segment.all = {message.start, message.end()};
+  segment.bytes = message.length;
+  segment.padding = static_cast<uint32_t>(PayloadUnits(message.length) * kUnitBytes - message.length);
+  SettleEndSlot(segment);
+  const uint64_t missing_units = scoreboard_.CountMissing(segment.payload);
+  if (missing_units == 0) return;
+  ForgiveMissing(segment, PayloadBytes(segment, missing_units, !scoreboard_.IsSettled(segment.payload.end - 1)));
+  reports_.OnSettled(segment.all);
+  reports_.MakeDue();
+}
+
+bool Receiver::OnlyTailMissing(const ReceiveMessage& message) const {
+  if (!message.forgivable || !steps_->IsOpen(message.index)) return false;
+  const uint64_t missing = (message.units() - message.settled_units) * kUnitBytes;
+  return missing <= steps_->account(message.index).p.Of(message.length);
 }
 
 }  // namespace forgive

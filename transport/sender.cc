@@ -111,11 +111,18 @@ bool Sender::FindCandidate(Candidate* out) const {
   return FitsWindow(out->place.length);
 }
 
-// The first message of a step begins at line rate, as the seed's fresh flows do.
+// The first message of a step begins at line rate, as the seed's fresh flows do; by configuration every message.
 void Sender::RestartAtStep(TimePoint now) {
-  if (config_.congestion_restart != CongestionRestart::kAtStep) return;
+  if (config_.congestion_restart == CongestionRestart::kOff) return;
   if (ranges_.HasLost() || !ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return;
   const uint64_t message = ranges_.unsent_message();
+  if (config_.congestion_restart == CongestionRestart::kAtMessage) {
+    if (restarted_messages_ == message + 1) return;
+    restarted_messages_ = message + 1;
+    congestion_control_->Restart(now);
+    AfterCongestionControl(now);
+    return;
+  }
   uint64_t& start = step_starts_[message & (step_starts_.size() - 1)];
   if (start != message + 1) return;
   start = 0;  // once, though the window or the pacer may hold the message back
@@ -202,6 +209,7 @@ BitsPerSecond Sender::PacingRate() const {
 }
 
 bool Sender::IsExempt(TimePoint now, uint64_t message) const {
+  if (config_.experiments.exemption == ExemptionRule::kOff) return false;
   return message >= exempt_begin_ && message < exempt_end_ && now < newest_report_time_ + rtt_.rto();
 }
 
@@ -229,6 +237,7 @@ bool Sender::OnReport(TimePoint now, const Report& report) {
     ++counters_->stale_reports;
     return false;
   }
+  if (config_.experiments.early_close) SkipGivenUp(now, report);
   if (!IsConsistent(report)) {
     ++counters_->malformed;
     return true;
@@ -245,6 +254,20 @@ bool Sender::OnReport(TimePoint now, const Report& report) {
   CountModeChange(now);
   UpdateProbe(now);
   return true;
+}
+
+// Experiments::early_close: what the receiver settled although it was never sent counts as sent.
+void Sender::SkipGivenUp(TimePoint now, const Report& report) {
+  const uint64_t completed = ExpandNumber(peer_completed_, report.completed_messages);
+  uint64_t settled = report.rcv_nxt;
+  for (uint32_t i = 0; i < report.sack_count; ++i) settled = std::max(settled, report.sacks[i].end);
+  while (ranges_.HasUnsent() && (ranges_.unsent_position() < settled || ranges_.unsent_message() < completed)) {
+    const SegmentPlace place = ranges_.UnsentPlace();
+    const uint64_t number = next_packet_number_++;
+    packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0};
+    ranges_.SendUnsent(number, now, 0);
+    counters_->skipped_bytes += place.length;
+  }
 }
 
 // A peer that keeps the protocol settles only what was sent.
@@ -270,7 +293,7 @@ void Sender::ApplyFlags(TimePoint now, const Report& report) {
   if (!speaks) {
     // Of another step or class, or of nothing: the messages that were completed keep the last word on them.
     exempt_end_ = std::min(exempt_end_, begin);
-  } else if (report.budget_exhausted) {
+  } else if (report.budget_exhausted && config_.experiments.exemption != ExemptionRule::kAlways) {
     exempt_end_ = exempt_begin_;
   } else {
     if (exempt_begin_ >= exempt_end_ || exempt_end_ < begin) exempt_begin_ = begin;
@@ -297,6 +320,7 @@ void Sender::ApplyCredit(const Report& report) {
 void Sender::ApplyMarks(TimePoint now, const Report& report) {
   if (report.ce_bytes <= ce_bytes_) return;
   ce_bytes_ = report.ce_bytes;
+  ++counters_->notifications;
   const uint64_t message = report.has_newest
                                ? MessageOfPacket(ExpandNumber(next_packet_number_, report.newest_packet_number))
                                : peer_completed_;
@@ -342,7 +366,7 @@ void Sender::ApplyRequests(TimePoint now, const Report& report) {
   if (!report.trimmed) return;
   const uint64_t number = ExpandNumber(next_packet_number_, report.trimmed_packet_number);
   if (number >= next_packet_number_) return;
-  Signal(now, CongestionSignal::kTrim, MessageOfPacket(number));
+  if (!report.ignore_trim_signal) Signal(now, CongestionSignal::kTrim, MessageOfPacket(number));
   for (uint32_t i = 0; i < report.request_count; ++i) {
     counters_->lost_by_request += ranges_.LoseRequested(report.requests[i], number);
   }

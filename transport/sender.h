@@ -120,6 +120,7 @@ class Sender {
   void Signal(TimePoint now, CongestionSignal signal, uint64_t message);
   BitsPerSecond PacingRate() const;
 
+  void SkipGivenUp(TimePoint now, const Report& report);
   bool IsConsistent(const Report& report) const;
   void ApplyFlags(TimePoint now, const Report& report);
   void ApplyCredit(const Report& report);
@@ -157,6 +158,8 @@ class Sender {
   std::vector<SentPacket> packets_;  // a ring by packet number
   // At a message's residue: one more than the number of the last message there that begins a step.
   std::vector<uint64_t> step_starts_;
+
+  uint64_t restarted_messages_ = 0;  // CongestionRestart::kAtMessage: one more than the newest that began anew
 
   uint64_t next_packet_number_ = 0;
   TimePoint last_now_{};

@@ -6,12 +6,15 @@
 
 namespace forgive {
 
-StepTable::StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed)
+StepTable::StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed,
+                     const Experiments& experiments)
     : entries_(max_steps),
       used_(max_steps),
       known_(max_steps),
       forgiveness_probability_(forgiveness_probability),
-      draw_(seed) {
+      draw_(seed),
+      vesting_(experiments.vesting),
+      bounded_(experiments.bounded) {
   FORGIVE_CHECK(max_steps > 0);
   FORGIVE_CHECK(max_steps < UINT16_MAX);
   FORGIVE_CHECK(forgiveness_probability.ppm <= Fraction::kOne);
@@ -150,9 +153,10 @@ Decision StepTable::Decide(StepIndex index, uint64_t bytes) {
   if (!account.open) return Decision::kNoOpenBudget;
   const uint128 charged = uint128{account.forgiven} + bytes;
   // forgiven + len <= p (received + forgiven + len), in parts per million.
-  if (charged * Fraction::kOne > (charged + account.received) * account.p.ppm) return Decision::kNotVested;
+  const bool vested = charged * Fraction::kOne <= (charged + account.received) * account.p.ppm;
+  if (vesting_ && !vested) return Decision::kNotVested;
   // Expected is a prediction: more may arrive than the budget was sized for.
-  if (charged > account.budget) return Decision::kOverBudget;
+  if (bounded_ && charged > account.budget) return Decision::kOverBudget;
   if (!draw_(forgiveness_probability_)) return Decision::kDrawRefused;
   return Decision::kForgiven;
 }
@@ -189,9 +193,11 @@ void StepTable::NoteUse(const StepAccount& account, uint64_t used_before) {
 }
 
 void StepTable::CheckInvariants(const StepAccount& account) const {
-  FORGIVE_CHECK(account.forgiven <= account.budget);
-  FORGIVE_CHECK(uint128{account.forgiven} * (Fraction::kOne - account.p.ppm) <=
-                uint128{account.received} * account.p.ppm);
+  if (bounded_) FORGIVE_CHECK(account.forgiven <= account.budget);
+  if (vesting_) {
+    FORGIVE_CHECK(uint128{account.forgiven} * (Fraction::kOne - account.p.ppm) <=
+                  uint128{account.received} * account.p.ppm);
+  }
   FORGIVE_CHECK(account.received + account.forgiven <= account.settled);
 }
 

@@ -57,7 +57,8 @@ enum class StepResult : uint8_t { kOk, kStepOpen, kNotRising, kTableFull, kNotOp
 //     what it added), so never negative, and 0 when the step's bytes are settled
 class StepTable {
  public:
-  StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed);
+  // `experiments`: vesting and bounded; without them the invariant that they name is not kept.
+  StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed, const Experiments& experiments = {});
 
   // Seed: Receiver::OnStepBegin. Step numbers rise. Several steps may be open only if `may_overlap` is set by
   // whoever opens them; the default refuses a second one (kStepOpen).
@@ -111,6 +112,8 @@ class StepTable {
   uint32_t open_steps_ = 0;
   Fraction forgiveness_probability_;
   Draw draw_;
+  bool vesting_;
+  bool bounded_;
   uint64_t changes_ = 0;
   uint64_t newest_step_ = 0;
   bool any_step_ = false;

@@ -67,6 +67,7 @@ struct Report {
   bool closing = false;
   bool has_newest = false;
   bool has_step_start = false;
+  bool ignore_trim_signal = false;  // not on the wire: Datagram::ignore_trim_signal
   uint32_t completed_messages = 0;
   uint64_t rcv_nxt = 0;
   uint32_t posted_messages = 0;
