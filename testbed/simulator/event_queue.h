@@ -50,8 +50,7 @@ class EventQueue {
     if (bucket < frontier_) {
       InsertReady(time.ps, event);
     } else if (bucket < near_end_) {
-      Push(&near_heads_[bucket & kNearMask], NewNode(time.ps, event));
-      near_used_[(bucket & kNearMask) >> 6] |= uint64_t{1} << (bucket & 63);
+      PushNear(bucket, NewNode(time.ps, event));
     } else {
       ScheduleFar(time.ps, event);
     }
@@ -59,8 +58,8 @@ class EventQueue {
 
   // Takes the next event; false when there is none.
   bool Next(SimTime* time, SimEvent* event) {
-    if (ready_.size() - ready_begin_ <= kReadyAhead) Refill();
-    if (ready_begin_ == ready_.size()) return false;
+    if (ready_end_ - ready_begin_ <= kReadyAhead) Refill();
+    if (ready_begin_ == ready_end_) return false;
     const Ready& first = ready_[ready_begin_++];
     now_ = first.time;
     time->ps = first.time;
@@ -72,7 +71,7 @@ class EventQueue {
 
   // The event that is `n` places behind the one to come next, to prefetch what it needs; nullptr if not known yet.
   const SimEvent* Ahead(size_t n) const {
-    return ready_begin_ + n < ready_.size() ? &ready_[ready_begin_ + n].event : nullptr;
+    return ready_begin_ + n < ready_end_ ? &ready_[ready_begin_ + n].event : nullptr;
   }
 
   bool empty() const { return size_ == 0; }
@@ -104,12 +103,8 @@ class EventQueue {
   };
 
   NodeIndex NewNode(int64_t time, const SimEvent& event) {
-    NodeIndex index = free_;
-    if (index == kNoNode) {
-      index = static_cast<NodeIndex>(nodes_.size());
-      nodes_.push_back({time, event, kNoNode});
-      return index;
-    }
+    if (free_ == kNoNode) GrowNodes();
+    const NodeIndex index = free_;
     Node& node = nodes_[index];
     free_ = node.next;
     node.time = time;
@@ -122,18 +117,24 @@ class EventQueue {
     *head = node;
   }
 
-  NodeIndex Reversed(NodeIndex list);
+  void PushNear(int64_t bucket, NodeIndex node) {
+    const auto slot = static_cast<size_t>(bucket & kNearMask);
+    Push(&near_heads_[slot], node);
+    near_used_[slot >> 6] |= uint64_t{1} << (slot & 63);
+  }
+
+  void GrowNodes();
+  void ReserveReady(size_t more);
   void InsertReady(int64_t time, const SimEvent& event);
   void ScheduleFar(int64_t time, const SimEvent& event);
+  void PushMiddle(int64_t half, NodeIndex node);
   void Refill();
   void LoadBucket(int64_t bucket);
-  void SortReady(size_t begin);
-  int64_t NextNearBucket(int64_t from, int64_t end) const;
-  int64_t NextMiddleHalf(int64_t from, int64_t end) const;
-  bool AdvanceNear();
-  void PlaceNear(NodeIndex list);
+  void SortReady(size_t count);
+  bool AdvanceNear(bool idle);
+  bool JumpNear();
   void FillNear(int64_t half);
-  void AdvanceMiddle(int64_t half);
+  void AdvanceMiddle(int64_t begin);
 
   int64_t now_ = 0;
   int64_t frontier_ = 0;              // the first bucket that is not in ready_
@@ -142,7 +143,8 @@ class EventQueue {
   uint64_t fired_ = 0;
   NodeIndex free_ = kNoNode;
   size_t ready_begin_ = 0;
-  std::vector<Ready> ready_;  // sorted; what comes next, from ready_begin_
+  size_t ready_end_ = 0;
+  std::vector<Ready> ready_;  // from begin to end: what comes next, in order
   std::vector<Node> nodes_;
   std::vector<NodeIndex> near_heads_;  // newest first
   std::vector<uint64_t> near_used_;    // a bit a bucket

@@ -22,6 +22,7 @@ struct BenchResult {
   uint64_t link_hops = 0;     // of data and acknowledgements
   uint64_t events = 0;
   uint64_t trims = 0;
+  uint64_t drops = 0;      // such a packet is never answered, and its place in the window is lost
   double cpu_seconds = 0;  // of this thread
   double simulated_seconds = 0;
 
@@ -29,9 +30,9 @@ struct BenchResult {
   double events_per_second() const { return static_cast<double>(events) / cpu_seconds; }
 };
 
-// Every host to one other, each on another leaf where there is one.
+// Every host to one other, on the next leaf where there is one.
 std::vector<BenchFlow> PermutationFlows(const FabricPlan& plan, uint64_t packets, uint64_t seed);
-// Hosts 1 .. 7 of different leaves, if the plan has so many, into host 0.
+// `fan_in` hosts, of different leaves as far as they last, into host 0.
 std::vector<BenchFlow> IncastFlows(const FabricPlan& plan, uint32_t fan_in, uint64_t packets);
 
 // Runs the flows until each packet is delivered or trimmed and acknowledged. Packets carry `payload_bytes`.

@@ -3,70 +3,108 @@
 #ifndef FORGIVE_TESTBED_SIMULATOR_PORT_H_
 #define FORGIVE_TESTBED_SIMULATOR_PORT_H_
 
+#include <algorithm>
 #include <array>
 #include <cstdint>
+#include <memory>
 
+#include "testbed/simulator/clock.h"
 #include "testbed/simulator/fabric_counters.h"
 #include "testbed/simulator/packet.h"
+#include "transport/draw.h"
 
 namespace forgive::sim {
 
-// Packets in order, linked through Packet::next.
-struct PortQueue {
-  PacketIndex head = kNoPacket;
-  PacketIndex tail = kNoPacket;
-  uint32_t bytes = 0;  // on the wire
+// Packets in order, with their bytes beside them, so that a packet's own memory is not touched when it leaves.
+// A ring which grows as it must and never shrinks.
+class PortQueue {
+ public:
+  struct Entry {
+    PacketIndex packet;
+    uint32_t wire_bytes;
+  };
 
-  bool empty() const { return head == kNoPacket; }
+  bool empty() const { return begin_ == end_; }
+  uint32_t size() const { return end_ - begin_; }
+  uint32_t bytes() const { return bytes_; }
+  const Entry& first() const { return entries_[begin_ & mask_]; }
+  const Entry& last() const { return entries_[(end_ - 1) & mask_]; }
 
-  void Append(PacketArena* arena, PacketIndex index) {
-    Packet& packet = (*arena)[index];
-    packet.next = kNoPacket;
-    if (empty()) {
-      head = index;
-    } else {
-      (*arena)[tail].next = index;
-    }
-    tail = index;
-    bytes += packet.wire_bytes;
+  void Append(PacketIndex packet, uint32_t wire_bytes) {
+    if (size() == capacity_) Grow();
+    entries_[end_++ & mask_] = {packet, wire_bytes};
+    bytes_ += wire_bytes;
   }
 
-  PacketIndex TakeFirst(PacketArena* arena) {
-    const PacketIndex index = head;
-    const Packet& packet = (*arena)[index];
-    head = packet.next;
-    bytes -= packet.wire_bytes;
-    return index;
+  Entry TakeFirst() {
+    const Entry entry = entries_[begin_++ & mask_];
+    bytes_ -= entry.wire_bytes;
+    return entry;
   }
+
+  // The sum of what is queued, counted one by one.
+  uint64_t CountBytes() const {
+    uint64_t sum = 0;
+    for (uint32_t i = begin_; i != end_; ++i) sum += entries_[i & mask_].wire_bytes;
+    return sum;
+  }
+
+ private:
+  void Grow() {
+    const uint32_t capacity = std::max<uint32_t>(16, 2 * capacity_);
+    auto entries = std::make_unique<Entry[]>(capacity);
+    const uint32_t count = size();
+    for (uint32_t i = 0; i < count; ++i) entries[i] = entries_[(begin_ + i) & mask_];
+    entries_ = std::move(entries);
+    capacity_ = capacity;
+    mask_ = capacity - 1;
+    begin_ = 0;
+    end_ = count;
+  }
+
+  std::unique_ptr<Entry[]> entries_;
+  uint32_t begin_ = 0;
+  uint32_t end_ = 0;
+  uint32_t mask_ = 0;
+  uint32_t capacity_ = 0;
+  uint32_t bytes_ = 0;
 };
 
-// Trimmed headers may go ahead of waiting data as long as they have credit; data that leaves earns it. So over any
-// time in which data waits, headers take at most their share of the bytes, plus what one largest credit holds.
-struct HeaderCredit {
-  // In hundredths of bytes. A header of b bytes costs b x (100 - share); data of b bytes earns b x share.
-  uint32_t credit = 0;
-  uint32_t limit = 0;
+// Where a port leads.
+enum class PortKind : uint8_t {
+  kUp,    // leaf to spine
+  kDown,  // spine to leaf
+  kLast,  // leaf to host
+  kNic,   // host to leaf
 };
 
-enum class PortKind : uint8_t { kNic, kUp, kDown, kLast };
-
-// Invariant: while something is queued the link is busy until free_at_ps, the first moment at which the next packet
-// may leave, and a kPortFree event stands at most one propagation delay after it.
+// Invariant: while something is queued, the link is busy until free_at_ps, the first moment at which the next packet
+// may leave, and a kPortFree event stands at wake_at_ps, which is at most one propagation delay after it.
 struct alignas(64) Port {
-  // First line: what every packet needs.
-  std::array<PortQueue, kQueueClasses> queues;
-  uint32_t peer = 0;       // the node at the far end
   int64_t free_at_ps = 0;  // when the link has taken the last packet that left
   int64_t delay_ps = 0;
   int32_t ps_per_byte = 0;  // 0: not a whole number; then by rate
-  // Second line.
-  HeaderCredit header_credit;
+  uint32_t peer = 0;        // the node at the far end
+  uint32_t owner = 0;       // the switch's number among the switches, or the host's
   PortKind kind = PortKind::kNic;
-  bool wake_pending = false;
-  bool may_fail = false;  // the plan has a failure of this link
-  uint32_t owner = 0;     // the switch's number, or the host's
-  uint64_t rate = 0;      // bits a second
+  bool is_special = false;   // its link may fail or has jitter
+  bool wants_ready = false;  // a NIC: its host waits to hear that the data has left
+  std::array<PortQueue, kQueueClasses> queues;
+  int64_t wake_at_ps = kSimNever.ps;
+  // What trimmed headers may still take ahead of waiting data, in hundredths of bytes: a header of b bytes costs
+  // b x (100 - share), data that leaves the queue earns its bytes x share. So while data waits headers take at most
+  // their share, and once what a full credit holds.
+  uint32_t header_credit = 0;
+  Draw draw{0};  // marking, and a NIC's jitter
   PortCounters counters;
+  uint64_t rate = 0;            // bits a second
+  int64_t last_arrival_ps = 0;  // with jitter: packets do not overtake
+
+  PortQueue& control() { return queues[static_cast<int>(QueueClass::kControl)]; }
+  PortQueue& trimmed() { return queues[static_cast<int>(QueueClass::kTrimmed)]; }
+  PortQueue& data() { return queues[static_cast<int>(QueueClass::kData)]; }
+  const PortQueue& data() const { return queues[static_cast<int>(QueueClass::kData)]; }
+  bool nothing_queued() const { return queues[0].empty() && queues[1].empty() && queues[2].empty(); }
 };
 
 }  // namespace forgive::sim
