@@ -28,6 +28,8 @@ namespace forgive {
 //
 // Integers only. alpha is a fraction of 2^32 and rounds down; the mean of rate and target rounds up, so that it
 // arrives. Timers are evaluated when somebody asks: late polling ends in the same state as polling at every tick.
+// next_deadline() names only a cut that is pending and an increase below line rate; alpha's ticks, and decrease ticks
+// without a notification, wake nobody and are caught up with at the next signal or cut.
 // DCQCN has no rule for a timeout: it is a cut by half at once, with its own cause. The sender tells of one at most
 // once per RTO.
 class Dcqcn : public CongestionControl {
