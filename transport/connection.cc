@@ -80,16 +80,19 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       peer_(source),
       secret_(secret),
       keys_(DeriveKeys(secret, connect.nonce, nonce)),
+      data_tagger_(keys_.to_receiver),
+      report_tagger_(keys_.to_sender),
       nonce_(nonce),
       connector_nonce_head_(NonceHead(connect.nonce)),
-      max_payload_(std::min<uint32_t>(connect.max_payload, context.config->max_payload_bytes) / kUnitBytes * kUnitBytes),
+      max_payload_(std::min<uint32_t>(connect.max_payload, context.config->max_payload_bytes) / kUnitBytes *
+                   kUnitBytes),
       reply_due_(true),
       last_heard_(now) {
   payload_crc_ = context.config->payload_crc || (connect.capabilities & kCapabilityPayloadCrc) != 0;
   Config config = *context.config;
   config.payload_crc = payload_crc_;
-  receiver_ = std::make_unique<Receiver>(config, max_payload_, handle, local_id, context.steps,
-                                         context.counters, context.events);
+  receiver_ = std::make_unique<Receiver>(config, max_payload_, handle, local_id, context.steps, context.counters,
+                                         context.events);
 }
 
 bool Connection::IsAnswerTo(const Connect& connect) const {
@@ -132,19 +135,18 @@ void Connection::Close(TimePoint now) {
 
 // ---- Packets ----
 
-void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagram) {
+void Connection::OnData(TimePoint now, DataHeader* header, const Datagram& datagram) {
   Counters& counters = *context_->counters;
   if (!receiver_) {
     ++counters.unknown_connection;
     return;
   }
-  header.packet_number = receiver_->ExpandPacketNumber(static_cast<uint32_t>(header.packet_number));
-  if (context_->config->tags && !VerifyTag(IncomingKey(), PacketType::kData, datagram.bytes, datagram.length,
-                                           header.packet_number)) {
+  header->packet_number = receiver_->ExpandPacketNumber(static_cast<uint32_t>(header->packet_number));
+  if (context_->config->tags && !VerifyDataTag(&data_tagger_, datagram.bytes, header->packet_number)) {
     ++counters.bad_tag;
     return;
   }
-  if (!receiver_->AcceptPacketNumber(header.packet_number)) {
+  if (!receiver_->AcceptPacketNumber(header->packet_number)) {
     ++counters.replayed;
     return;
   }
@@ -153,36 +155,36 @@ void Connection::OnData(TimePoint now, DataHeader header, const Datagram& datagr
     resets_due_ = 1;  // the peer has not heard of it yet
     return;
   }
-  if (datagram.length == kDataHeaderBytes + header.payload_length) {
-    receiver_->OnData(now, header, datagram.bytes + kDataHeaderBytes, datagram.ce);
+  if (datagram.length == kDataHeaderBytes + header->payload_length) {
+    receiver_->OnData(now, *header, datagram.bytes + kDataHeaderBytes, datagram.ce);
   } else if (context_->config->fabric_trims) {
-    receiver_->OnTrimmedHeader(now, header, datagram.ce);
+    receiver_->OnTrimmedHeader(now, *header, datagram.ce);
   } else {
     ++counters.malformed;  // nothing on this path cuts packets: a fragment of one is a drop
   }
   FailIfHalfFailed(now);
 }
 
-void Connection::OnReport(TimePoint now, Report report, const Datagram& datagram) {
+void Connection::OnReport(TimePoint now, Report* report, const Datagram& datagram) {
   Counters& counters = *context_->counters;
   if (!connector_ || state_ == State::kConnecting) {
     ++counters.unknown_connection;
     return;
   }
   if (!sender_) return;  // closed or failed before the handshake ended
-  report.ignore_trim_signal = datagram.ignore_trim_signal;
-  report.report_number = sender_->ExpandReportNumber(static_cast<uint32_t>(report.report_number));
+  report->ignore_trim_signal = datagram.ignore_trim_signal;
+  report->report_number = sender_->ExpandReportNumber(static_cast<uint32_t>(report->report_number));
   if (context_->config->tags &&
-      !VerifyTag(IncomingKey(), PacketType::kReport, datagram.bytes, datagram.length, report.report_number)) {
+      !VerifyReportTag(&report_tagger_, datagram.bytes, datagram.length, report->report_number)) {
     ++counters.bad_tag;
     return;
   }
   ++counters.reports_received;
   if (state_ != State::kReady) {
-    resets_due_ = report.closing ? 0 : 1;  // the peer has not heard of it yet
+    resets_due_ = report->closing ? 0 : 1;  // the peer has not heard of it yet
     return;
   }
-  if (!sender_->OnReport(now, report)) return;  // a replay is no sign of life
+  if (!sender_->OnReport(now, *report)) return;  // a replay is no sign of life
   Heard(now);
   FailIfHalfFailed(now);
 }
@@ -212,6 +214,8 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
   max_payload_ = reply.max_payload;
   peer_id_ = reply.peer_connection_id;
   keys_ = DeriveKeys(secret_, nonce_, reply.nonce);
+  data_tagger_ = Tagger(keys_.to_receiver);
+  report_tagger_ = Tagger(keys_.to_sender);
   Config config = *context_->config;
   config.payload_crc = (reply.capabilities & kCapabilityPayloadCrc) != 0;
   // A peer with more room than this side is configured for does not make it allocate more.
@@ -362,14 +366,14 @@ void Connection::OnDeadline(TimePoint now) {
 }
 
 bool Connection::HasWork() const {
-  if (resets_due_ != 0 || probe_due_ || probe_reply_due_ || reply_due_) return true;
+  if (HasControl() || reply_due_) return true;
   if (state_ == State::kConnecting) return true;
   if (receiver_ && state_ != State::kFailed && receiver_->report_deadline() != kNever) return true;
   return state_ == State::kReady && Unfinished();
 }
 
 TimePoint Connection::next_deadline() const {
-  if (resets_due_ != 0 || probe_due_ || probe_reply_due_ || reply_due_) return TimePoint{0};
+  if (HasControl() || reply_due_) return TimePoint{0};
   TimePoint next = kNever;
   if (state_ == State::kConnecting) return Earlier(next_connect_, connect_end_);
   if (receiver_ && state_ != State::kFailed) next = receiver_->report_deadline();
@@ -393,7 +397,9 @@ bool Connection::NextTransmit(TimePoint now, Transmit* out) {
   out->path = 0;
   out->payload = nullptr;
   out->payload_length = 0;
-  return NextHandshake(now, out) || NextControl(now, out) || NextReport(now, out) || NextData(now, out);
+  if (HasHandshake(now) && NextHandshake(now, out)) return true;
+  if (HasControl() && NextControl(now, out)) return true;
+  return NextReport(now, out) || NextData(now, out);
 }
 
 bool Connection::NextHandshake(TimePoint now, Transmit* out) {
@@ -461,11 +467,13 @@ bool Connection::NextControl(TimePoint, Transmit* out) {
 
 bool Connection::NextReport(TimePoint now, Transmit* out) {
   if (!receiver_ || state_ == State::kFailed) return false;
-  Report report;
+  if (receiver_->report_deadline() > now) return false;
+  Report& report = *context_->report;
   if (!receiver_->NextReport(now, &report)) return false;
   report.connection_id = peer_id_;
   ++context_->counters->reports_sent;
-  out->header_length = static_cast<uint32_t>(WriteReport(report, OutgoingKey(), out->header.data()));
+  Tagger* tagger = context_->config->tags ? &report_tagger_ : nullptr;
+  out->header_length = static_cast<uint32_t>(WriteReport(report, tagger, out->header.data()));
   return true;
 }
 
@@ -476,7 +484,8 @@ bool Connection::NextData(TimePoint now, Transmit* out) {
   if (!sender_->NextPacket(now, &header, &payload)) return false;
   out->packet_class = PacketClass::kData;
   out->path = header.path;
-  out->header_length = static_cast<uint32_t>(WriteDataHeader(header, OutgoingKey(), out->header.data()));
+  Tagger* tagger = context_->config->tags ? &data_tagger_ : nullptr;
+  out->header_length = static_cast<uint32_t>(WriteDataHeader(header, tagger, out->header.data()));
   out->payload = payload;
   out->payload_length = header.payload_length;
   return true;

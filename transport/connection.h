@@ -20,6 +20,7 @@ struct ConnectionContext {
   StepTable* steps = nullptr;
   Counters* counters = nullptr;
   EventQueue* events = nullptr;
+  Report* report = nullptr;  // where the next report is put together
   Identity identity{};
 };
 
@@ -57,9 +58,9 @@ class Connection {
   void Close(TimePoint now);
   TimePoint linger_end() const { return linger_end_; }
 
-  // Packets for this connection; tags are verified here.
-  void OnData(TimePoint now, DataHeader header, const Datagram& datagram);
-  void OnReport(TimePoint now, Report report, const Datagram& datagram);
+  // Packets for this connection; tags are verified here, and packet and report numbers completed.
+  void OnData(TimePoint now, DataHeader* header, const Datagram& datagram);
+  void OnReport(TimePoint now, Report* report, const Datagram& datagram);
   void OnConnectReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
   // A ConnectReply of another version, its fields read by this version's layout (the handshake's never changes).
   void OnForeignReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
@@ -83,6 +84,10 @@ class Connection {
   void BeginWaiting(TimePoint now);
   bool IsOwnReply(const ConnectReply& reply, const Datagram& datagram);
   Nanoseconds ProbeInterval() const;
+  bool HasHandshake(TimePoint now) const {
+    return reply_due_ || (state_ == State::kConnecting && now >= next_connect_);
+  }
+  bool HasControl() const { return resets_due_ != 0 || probe_due_ || probe_reply_due_; }
   bool NextHandshake(TimePoint now, Transmit* out);
   bool NextControl(TimePoint now, Transmit* out);
   bool NextReport(TimePoint now, Transmit* out);
@@ -100,6 +105,8 @@ class Connection {
   Address peer_;
   SipKey secret_;
   ConnectionKeys keys_;
+  Tagger data_tagger_;
+  Tagger report_tagger_;
   Nonce nonce_;
   uint64_t connector_nonce_head_ = 0;
   uint32_t max_payload_ = 0;

@@ -21,51 +21,51 @@ constexpr uint32_t kPacketsPerTurn = 16;
 constexpr size_t kRememberedConnects = 8;
 constexpr uint32_t kSlotBits = 16;
 
-// Random numbers from a key: SipHash of a counter under two independent keys.
-class Entropy {
- public:
-  explicit Entropy(const std::array<uint8_t, 32>& seed) {
-    std::memcpy(&first_, seed.data(), 16);
-    std::memcpy(&second_, seed.data() + 16, 16);
-  }
-  uint64_t Next64() {
-    ++counter_;
-    return SipHash(first_, &counter_, sizeof counter_) ^ SipHash(second_, &counter_, sizeof counter_);
-  }
-  Nonce NextNonce() {
-    const uint64_t words[2] = {Next64(), Next64()};
-    Nonce nonce;
-    std::memcpy(nonce.data(), words, nonce.size());
-    return nonce;
-  }
-
- private:
-  SipKey first_;
-  SipKey second_;
-  uint64_t counter_ = 0;
-};
-
-struct Listener {
-  uint64_t listen_id = 0;
-  SipKey secret;
-  uint64_t cookie = 0;
-  bool open = false;
-  uint64_t closed_at = 0;  // the how-manieth close it was
-  std::array<Nonce, kRememberedConnects> accepted{};
-  size_t accepted_count = 0;
-
-  bool Remembers(const Nonce& nonce) const {
-    const size_t known = std::min(accepted_count, kRememberedConnects);
-    return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
-           accepted.begin() + static_cast<std::ptrdiff_t>(known);
-  }
-};
-
 }  // namespace
 
 // Connections stand in slots; the slot's number is the low half of a connection id, so that a datagram finds its
 // connection without a search. `active` lists the slots that may have work, in the order of their turns.
 struct Endpoint::Impl {
+  // Random numbers from a key: SipHash of a counter under two independent keys.
+  class Entropy {
+   public:
+    explicit Entropy(const std::array<uint8_t, 32>& seed) {
+      std::memcpy(&first_, seed.data(), 16);
+      std::memcpy(&second_, seed.data() + 16, 16);
+    }
+    uint64_t Next64() {
+      ++counter_;
+      return SipHash(first_, &counter_, sizeof counter_) ^ SipHash(second_, &counter_, sizeof counter_);
+    }
+    Nonce NextNonce() {
+      const uint64_t words[2] = {Next64(), Next64()};
+      Nonce nonce;
+      std::memcpy(nonce.data(), words, nonce.size());
+      return nonce;
+    }
+
+   private:
+    SipKey first_;
+    SipKey second_;
+    uint64_t counter_ = 0;
+  };
+
+  struct Listener {
+    uint64_t listen_id = 0;
+    SipKey secret;
+    uint64_t cookie = 0;
+    bool open = false;
+    uint64_t closed_at = 0;  // the how-manieth close it was
+    std::array<Nonce, kRememberedConnects> accepted{};
+    size_t accepted_count = 0;
+
+    bool Remembers(const Nonce& nonce) const {
+      const size_t known = std::min(accepted_count, kRememberedConnects);
+      return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
+             accepted.begin() + static_cast<std::ptrdiff_t>(known);
+    }
+  };
+
   struct Slot {
     std::unique_ptr<Connection> connection;
     uint16_t generation = 0;
@@ -76,7 +76,7 @@ struct Endpoint::Impl {
       : config(config_in), entropy(seed), events(kEventCapacity), slots(config_in.max_connections) {
     FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));
     FORGIVE_CHECK(config.max_payload_bytes <= kMaxPayloadBytes && config.max_payload_bytes >= kUnitBytes);
-    context = {&config, steps, &counters, &events, identity};
+    context = {&config, steps, &counters, &events, &report, identity};
     free_slots.reserve(slots.size());
     for (size_t i = slots.size(); i > 0; --i) free_slots.push_back(static_cast<uint16_t>(i - 1));
     active.reserve(slots.size());
@@ -87,7 +87,7 @@ struct Endpoint::Impl {
     return {static_cast<uint32_t>(slots[slot].generation) << kSlotBits | slot};
   }
   Connection* Find(ConnectionHandle handle) const {
-    const uint32_t slot = handle.value & ((1u << kSlotBits) - 1);
+    const uint16_t slot = SlotOf(handle);
     if (slot >= slots.size() || !slots[slot].connection) return nullptr;
     return slots[slot].connection->handle() == handle ? slots[slot].connection.get() : nullptr;
   }
@@ -98,11 +98,19 @@ struct Endpoint::Impl {
   }
   uint64_t NewConnectionId(uint16_t slot) { return (entropy.Next64() << kSlotBits) | slot; }
 
+  static uint16_t SlotOf(ConnectionHandle handle) {
+    return static_cast<uint16_t>(handle.value & ((1u << kSlotBits) - 1));
+  }
+  bool IsActive(const Connection& connection) const { return slots[SlotOf(connection.handle())].active; }
   void Activate(const Connection& connection) {
-    const auto slot = static_cast<uint16_t>(connection.handle().value & ((1u << kSlotBits) - 1));
+    const uint16_t slot = SlotOf(connection.handle());
     if (slots[slot].active) return;
     slots[slot].active = true;
     active.push_back(slot);
+  }
+  void NextTurn() {
+    turn_packets = 0;
+    if (++cursor >= active.size()) cursor = 0;
   }
   void Deactivate(size_t position) {
     slots[active[position]].active = false;
@@ -129,6 +137,7 @@ struct Endpoint::Impl {
   Counters counters;
   Entropy entropy;
   EventQueue events;
+  Report report;  // the one that is being read or written: to zero 40 ranges costs more than to handle most reports
   ConnectionContext context;
   std::vector<Slot> slots;
   std::vector<uint16_t> free_slots;
@@ -154,10 +163,10 @@ Endpoint::~Endpoint() = default;
 
 PostResult Endpoint::Post(const ListenRequest& request, ListenTicket* ticket) {
   Impl& impl = *impl_;
-  Listener* listener = impl.FreeListener();
+  Impl::Listener* listener = impl.FreeListener();
   if (listener == nullptr) return PostResult::kOverLimit;
   const auto slot = static_cast<uint64_t>(listener - impl.listeners.data());
-  *listener = Listener{};
+  *listener = Impl::Listener{};
   listener->listen_id = impl.entropy.Next64() << kSlotBits | slot;
   listener->secret = {impl.entropy.Next64(), impl.entropy.Next64()};
   listener->cookie = request.cookie;
@@ -167,7 +176,7 @@ PostResult Endpoint::Post(const ListenRequest& request, ListenTicket* ticket) {
 }
 
 // A new slot while there is one, else the one that was closed the longest ago.
-Listener* Endpoint::Impl::FreeListener() {
+Endpoint::Impl::Listener* Endpoint::Impl::FreeListener() {
   if (listeners.size() < config.max_listeners) return &listeners.emplace_back();
   Listener* oldest = nullptr;
   for (Listener& listener : listeners) {
@@ -177,7 +186,7 @@ Listener* Endpoint::Impl::FreeListener() {
 }
 
 void Endpoint::CloseListener(uint64_t listen_id) {
-  Listener* listener = impl_->FindListener(listen_id);
+  Impl::Listener* listener = impl_->FindListener(listen_id);
   if (listener == nullptr || !listener->open) return;
   listener->open = false;
   listener->closed_at = ++impl_->listeners_closed;
@@ -214,7 +223,7 @@ void Endpoint::Post(TimePoint now, const CloseRequest& request) {
   Connection* connection = impl_->Find(request.connection);
   if (connection == nullptr || connection->state() == Connection::State::kClosed) return;
   connection->Close(now);
-  impl_->lingering.push_back(static_cast<uint16_t>(request.connection.value & ((1u << kSlotBits) - 1)));
+  impl_->lingering.push_back(Impl::SlotOf(request.connection));
   impl_->Activate(*connection);
 }
 
@@ -253,11 +262,10 @@ void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
   if (type == PacketType::kData) {
     DataHeader header;
     parsed = ParseDataHeader(datagram.bytes, datagram.length, &header);
-    if (parsed) connection->OnData(now, header, datagram);
+    if (parsed) connection->OnData(now, &header, datagram);
   } else if (type == PacketType::kReport) {
-    Report report;
-    parsed = ParseReport(datagram.bytes, datagram.length, &report);
-    if (parsed) connection->OnReport(now, report, datagram);
+    parsed = ParseReport(datagram.bytes, datagram.length, &impl.report);
+    if (parsed) connection->OnReport(now, &impl.report, datagram);
   } else if (type == PacketType::kConnectReply) {
     ConnectReply reply;
     parsed = ParseConnectReply(datagram.bytes, datagram.length, &reply);
@@ -268,7 +276,7 @@ void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
     if (parsed) connection->OnControl(now, control, datagram);
   }
   if (!parsed) ++impl.counters.malformed;
-  if (connection->HasWork()) impl.Activate(*connection);
+  if (!impl.IsActive(*connection) && connection->HasWork()) impl.Activate(*connection);
 }
 
 // A listener allocates nothing before the tag proved that the peer has the ticket.
@@ -316,7 +324,8 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
   events.Push(event);
 }
 
-// A repeated Connect gets the same answer, also from a listener that was closed right after it accepted, as NCCL does.
+// A repeated Connect gets the same answer, also from a listener that was closed right after it accepted, as NCCL
+// does.
 bool Endpoint::Impl::RepeatAnswer(const Connect& connect) {
   for (const Slot& slot : slots) {
     if (!slot.connection || !slot.connection->IsAnswerTo(connect)) continue;
@@ -423,21 +432,18 @@ bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
   }
   size_t tried = 0;
   while (tried < impl.active.size()) {
-    if (impl.turn_packets >= kPacketsPerTurn) {
-      impl.turn_packets = 0;
-      impl.cursor = (impl.cursor + 1) % impl.active.size();
-    }
+    if (impl.turn_packets >= kPacketsPerTurn) impl.NextTurn();
     Connection& connection = *impl.slots[impl.active[impl.cursor]].connection;
     if (connection.NextTransmit(now, out)) {
       ++impl.turn_packets;
       return true;
     }
-    impl.turn_packets = 0;
-    if (!connection.HasWork()) {
-      impl.Deactivate(impl.cursor);
-    } else {
+    if (connection.HasWork()) {
       ++tried;
-      impl.cursor = (impl.cursor + 1) % impl.active.size();
+      impl.NextTurn();
+    } else {
+      impl.turn_packets = 0;
+      impl.Deactivate(impl.cursor);
     }
   }
   return false;

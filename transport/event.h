@@ -56,24 +56,25 @@ class EventQueue {
  public:
   static constexpr uint32_t kReserve = 512;
 
-  explicit EventQueue(uint32_t capacity) : events_(capacity) {
+  explicit EventQueue(uint32_t capacity) : events_(capacity), mask_(capacity - 1) {
     FORGIVE_CHECK(capacity >= 2 * kReserve && (capacity & (capacity - 1)) == 0);
   }
 
   void Push(const Event& event) {
-    FORGIVE_CHECK(size() < events_.size());
-    events_[tail_++ & (events_.size() - 1)] = event;
+    FORGIVE_CHECK(size() <= mask_);
+    events_[tail_++ & mask_] = event;
   }
   bool Pop(Event* out) {
     if (head_ == tail_) return false;
-    *out = events_[head_++ & (events_.size() - 1)];
+    *out = events_[head_++ & mask_];
     return true;
   }
   uint64_t size() const { return tail_ - head_; }
-  bool HasReserve() const { return events_.size() - size() >= kReserve; }
+  bool HasReserve() const { return mask_ + 1 - size() >= kReserve; }
 
  private:
   std::vector<Event> events_;
+  const uint64_t mask_;
   uint64_t head_ = 0;
   uint64_t tail_ = 0;
 };

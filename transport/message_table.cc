@@ -15,7 +15,7 @@ bool SameFlow(const ReceiveMessage& a, const ReceiveMessage& b) {
 
 }  // namespace
 
-MessageTable::MessageTable(uint32_t max_messages) : ring_(max_messages) {
+MessageTable::MessageTable(uint32_t max_messages) : ring_(max_messages), mask_(max_messages - 1) {
   FORGIVE_CHECK(std::has_single_bit(max_messages));
 }
 

@@ -64,7 +64,7 @@ class MessageTable {
   uint32_t posted() const { return posted_; }
   // Messages 0 .. completed - 1 are all done.
   uint32_t completed() const { return completed_; }
-  bool Full() const { return posted_ - completed_ == ring_.size(); }
+  bool Full() const { return posted_ - completed_ > mask_; }
   bool HasUnfinished() const { return posted_ != completed_; }
   // One past the last posted message with the step and eligibility of the first one that is not completed.
   uint32_t same_step_end() const { return same_step_end_; }
@@ -79,13 +79,14 @@ class MessageTable {
   // Moves completed over what is done. True if it moved.
   bool AdvanceCompleted();
 
-  ReceiveMessage& at(uint32_t number) { return ring_[number & (ring_.size() - 1)]; }
-  const ReceiveMessage& at(uint32_t number) const { return ring_[number & (ring_.size() - 1)]; }
+  ReceiveMessage& at(uint32_t number) { return ring_[number & mask_]; }
+  const ReceiveMessage& at(uint32_t number) const { return ring_[number & mask_]; }
 
  private:
   bool FitsNeighbours(uint32_t number, uint64_t start, uint64_t end) const;
 
   std::vector<ReceiveMessage> ring_;
+  const uint32_t mask_;
   uint32_t posted_ = 0;
   uint32_t completed_ = 0;
   uint32_t same_step_end_ = 0;

@@ -151,10 +151,9 @@ void Receiver::CountArrival(const DataHeader& header, bool ce) {
   }
   if (ce != last_ce_) reports_.MakeDue();
   last_ce_ = ce;
-  const uint64_t number = ExpandPacketNumber(static_cast<uint32_t>(header.packet_number));
-  if (has_newest_ && number < newest_packet_number_) return;
+  if (has_newest_ && header.packet_number < newest_packet_number_) return;
   has_newest_ = true;
-  newest_packet_number_ = number;
+  newest_packet_number_ = header.packet_number;
   newest_timestamp_ = header.send_timestamp;
 }
 

@@ -56,6 +56,7 @@ Decision Receiver::Decide(const Segment& segment) {
 bool Receiver::CountOutstanding(const Segment& segment) {
   if (segment.message == nullptr || !segment.message->exempt_eligible) return false;
   ReceiveMessage& message = *segment.message;
+  // Cut again while it is missing, it is counted already.
   const uint64_t units = scoreboard_.CountUncounted(segment.payload);
   uint64_t bytes = 0;
   if (units != 0) {
@@ -64,7 +65,7 @@ bool Receiver::CountOutstanding(const Segment& segment) {
   }
   if (!steps_->CountTrimmed(message.index, bytes)) return false;
   message.counted_bytes += bytes;
-  scoreboard_.MarkCounted(segment.payload);
+  if (units != 0) scoreboard_.MarkCounted(segment.payload);
   return true;
 }
 

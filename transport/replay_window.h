@@ -22,6 +22,20 @@ class ReplayWindow {
 
   // True once for every number that is new enough.
   bool Accept(uint64_t number) {
+    if (any_ && number == newest_ + 1) {
+      // In order, the common case: its place is its own now, whatever it meant a window ago.
+      newest_ = number;
+      words_[(number / 64) & (words_.size() - 1)] |= uint64_t{1} << (number % 64);
+      return true;
+    }
+    return AcceptOutOfOrder(number);
+  }
+
+  // The highest number accepted; 0 before the first.
+  uint64_t newest() const { return newest_; }
+
+ private:
+  bool AcceptOutOfOrder(uint64_t number) {
     if (!any_ || number > newest_) {
       MoveTo(number);
     } else if (newest_ - number >= window_) {
@@ -34,10 +48,6 @@ class ReplayWindow {
     return true;
   }
 
-  // The highest number accepted; 0 before the first.
-  uint64_t newest() const { return newest_; }
-
- private:
   // Forgets what falls out of the window and what its places meant before.
   void MoveTo(uint64_t number) {
     if (!any_ || number - newest_ >= window_) {

@@ -5,14 +5,18 @@
 #include <algorithm>
 #include <bit>
 
-#include "transport/check.h"
-
 namespace forgive {
 namespace {
 
 constexpr uint64_t kWordBits = 64;
 
-uint64_t Popcount(uint64_t word) { return static_cast<uint64_t>(std::popcount(word)); }
+// std::popcount would be a call: the processors that this is built for need not have the instruction.
+constexpr uint64_t Popcount(uint64_t word) {
+  word -= word >> 1 & 0x5555555555555555u;
+  word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
+  word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
+  return word * 0x0101010101010101u >> 56;
+}
 
 // Calls visit(index, mask) for every word of a ring of word_mask + 1 words that holds units of the range.
 template <typename Visit>
@@ -49,7 +53,7 @@ uint64_t Scoreboard::CountMissing(UnitRange range) const {
   return missing;
 }
 
-bool Scoreboard::NextMissing(UnitRange range, UnitRange* run) const {
+bool Scoreboard::NextMissingAmongSettled(UnitRange range, UnitRange* run) const {
   range = Above(range);
   if (range.empty()) return false;
   run->begin = FirstUnsettled(range.begin, range.end);
@@ -102,16 +106,8 @@ bool Scoreboard::IsCounted(uint64_t unit) const {
   return unit >= base_ && unit < base_ + span_ && TestBit(counted_, word_mask_, unit);
 }
 
-void Scoreboard::MarkReceived(UnitRange run) {
-  FORGIVE_CHECK(run.begin >= base_);
-  FORGIVE_CHECK(Holds(run));
-  ClearMarks(run);
-  if (run.begin == base_) {
-    MoveBase(run.end);  // in order, the common case: nothing in the run was settled, so no bit changes
-  } else {
-    ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
-  }
-  settled_end_ = std::max(settled_end_, run.end);
+void Scoreboard::SetSettled(UnitRange run) {
+  ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] |= mask; });
 }
 
 void Scoreboard::MarkForgiven(UnitRange run) {
@@ -136,9 +132,7 @@ void Scoreboard::MarkCounted(UnitRange range) {
   });
 }
 
-// What is settled is neither Requested nor counted. Nearly always nothing is, and no word is touched.
 void Scoreboard::ClearMarks(UnitRange run) {
-  if (requested_units_ == 0 && counted_units_ == 0) return;
   ForEachWord(run, word_mask_, [&](uint64_t index, uint64_t mask) {
     requested_units_ -= Popcount(requested_[index] & mask);
     counted_units_ -= Popcount(counted_[index] & mask);
@@ -147,8 +141,8 @@ void Scoreboard::ClearMarks(UnitRange run) {
   });
 }
 
-uint64_t Scoreboard::Advance() {
-  const uint64_t next = FirstUnsettled(base_, std::max(base_, settled_end_));
+uint64_t Scoreboard::AdvanceOverSettled() {
+  const uint64_t next = FirstUnsettled(base_, settled_end_);
   if (next == base_) return base_;
   // The positions below base serve the units one span above from now on.
   ForEachWord({base_, next}, word_mask_, [&](uint64_t index, uint64_t mask) { settled_[index] &= ~mask; });
@@ -156,15 +150,12 @@ uint64_t Scoreboard::Advance() {
   return base_;
 }
 
-// Moves base to `next`, below which no settled bit is left.
-void Scoreboard::MoveBase(uint64_t next) {
-  if (forgiven_units_ != 0) {
-    ForEachWord({base_ + span_, next + span_}, 2 * word_mask_ + 1, [&](uint64_t index, uint64_t mask) {
-      forgiven_units_ -= Popcount(forgiven_[index] & mask);
-      forgiven_[index] &= ~mask;
-    });
-  }
-  base_ = next;
+// The places of what lies a span below the new base serve what lies a span above it.
+void Scoreboard::ForgetForgiven(uint64_t next) {
+  ForEachWord({base_ + span_, next + span_}, 2 * word_mask_ + 1, [&](uint64_t index, uint64_t mask) {
+    forgiven_units_ -= Popcount(forgiven_[index] & mask);
+    forgiven_[index] &= ~mask;
+  });
 }
 
 // The first unit at or above `from` that is not settled; at most limit.

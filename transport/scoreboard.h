@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "transport/check.h"
 #include "transport/config.h"
 
 namespace forgive {
@@ -41,7 +42,12 @@ class Scoreboard {
 
   uint64_t CountMissing(UnitRange range) const;
   // The first maximal run of missing units in the range. False: there is none.
-  bool NextMissing(UnitRange range, UnitRange* run) const;
+  bool NextMissing(UnitRange range, UnitRange* run) const {
+    if (range.empty()) return false;
+    if (range.begin < settled_end_) return NextMissingAmongSettled(range, run);
+    *run = range;
+    return true;
+  }
   // The missing units that are not counted in outstanding.
   uint64_t CountUncounted(UnitRange range) const;
   uint64_t CountCounted(UnitRange range) const;
@@ -56,14 +62,25 @@ class Scoreboard {
 
   // A run of missing units arrived, or was forgiven: it is neither Requested nor counted afterwards. May move base
   // over the run.
-  void MarkReceived(UnitRange run);
+  void MarkReceived(UnitRange run) {
+    FORGIVE_CHECK(run.begin >= base_);
+    FORGIVE_CHECK(Holds(run));
+    // What is settled is neither Requested nor counted. Nearly always nothing is, and no word is touched.
+    if ((requested_units_ | counted_units_) != 0) ClearMarks(run);
+    if (run.begin == base_) {
+      MoveBase(run.end);  // in order, the common case: nothing in the run was settled, so no bit changes
+    } else {
+      SetSettled(run);
+    }
+    if (settled_end_ < run.end) settled_end_ = run.end;
+  }
   void MarkForgiven(UnitRange run);
   // Mark the missing units of the range; what is settled keeps its state.
   void MarkRequested(UnitRange range);
   void MarkCounted(UnitRange range);
 
   // Moves base over what is settled and returns it. Seed: Advance.
-  uint64_t Advance();
+  uint64_t Advance() { return settled_end_ == base_ ? base_ : AdvanceOverSettled(); }
 
   // Recounts everything and compares with the invariants; costs the whole span. For tests.
   bool CheckAll() const;
@@ -71,17 +88,25 @@ class Scoreboard {
  private:
   using Words = std::vector<uint64_t>;
 
+  bool NextMissingAmongSettled(UnitRange range, UnitRange* run) const;
   uint64_t FirstUnsettled(uint64_t from, uint64_t limit) const;
   uint64_t FirstSettled(uint64_t from, uint64_t limit) const;
   uint64_t SettledSince(uint64_t from) const;
-  void MoveBase(uint64_t next);
+  // Moves base to `next`, below which no settled bit is left.
+  void MoveBase(uint64_t next) {
+    if (forgiven_units_ != 0) ForgetForgiven(next);
+    base_ = next;
+  }
+  void ForgetForgiven(uint64_t next);
+  void SetSettled(UnitRange run);
   void ClearMarks(UnitRange run);
+  uint64_t AdvanceOverSettled();
   UnitRange Above(UnitRange range) const { return {range.begin < base_ ? base_ : range.begin, range.end}; }
 
   uint64_t span_;
   uint64_t word_mask_;
   uint64_t base_ = 0;
-  uint64_t settled_end_ = 0;  // one past the highest unit ever settled
+  uint64_t settled_end_ = 0;  // one past the highest unit ever settled; at least base
   uint64_t requested_units_ = 0;
   uint64_t counted_units_ = 0;
   uint64_t forgiven_units_ = 0;  // those remembered

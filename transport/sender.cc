@@ -113,7 +113,7 @@ bool Sender::FindCandidate(Candidate* out) const {
 
 // The first message of a step begins at line rate, as the seed's fresh flows do; by configuration every message.
 void Sender::RestartAtStep(TimePoint now) {
-  if (config_.congestion_restart == CongestionRestart::kOff) return;
+  if (!ranges_.UnsentBeginsMessage() || config_.congestion_restart == CongestionRestart::kOff) return;
   if (ranges_.HasLost() || !ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return;
   const uint64_t message = ranges_.unsent_message();
   if (config_.congestion_restart == CongestionRestart::kAtMessage) {

@@ -39,6 +39,7 @@ uint64_t IndexBitmap::FindFirst(uint64_t from, uint64_t to) const {
 SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages)
     : max_payload_(max_payload),
       messages_(max_messages),
+      message_mask_(max_messages - 1),
       records_(RecordCapacity(max_payload, stream_span, max_messages)),
       mask_(records_.size() - 1),
       unacknowledged_(records_.size()),
@@ -51,7 +52,7 @@ SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_
 
 void SentRanges::AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t length) {
   FORGIVE_CHECK(HasRoom());
-  SentMessage& added = messages_[posted_ & (messages_.size() - 1)];
+  SentMessage& added = messages_[posted_ & message_mask_];
   added.cookie = cookie;
   added.buffer = buffer;
   added.stream_begin = stream_end_;
@@ -77,14 +78,14 @@ bool SentRanges::PopCompleted(uint64_t* cookie) {
 
 uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path) {
   FORGIVE_CHECK(HasUnsent());
-  FORGIVE_CHECK(next_ - front_ < records_.size());
+  FORGIVE_CHECK(next_ - front_ <= mask_);
   const uint64_t index = next_++;
   Record& record = records_[index & mask_];
   record.message = static_cast<uint32_t>(unsent_message_);
   record.offset = unsent_offset_;
   next_position_ = UnsentEnd();
   begun_ = unsent_message_ + 1;
-  if (messages_[unsent_message_ & (messages_.size() - 1)].length - unsent_offset_ > max_payload_) {
+  if (messages_[unsent_message_ & message_mask_].length - unsent_offset_ > max_payload_) {
     unsent_offset_ += max_payload_;
   } else {
     ++unsent_message_;
@@ -139,22 +140,26 @@ uint64_t SentRanges::StreamBegin(uint64_t index) const {
 
 uint64_t SentRanges::Locate(uint64_t position) const {
   if (position >= next_position_) return next_;
-  if (front_ == next_ || position < StreamBegin(front_)) return front_;
-  // The last message that begins at or before the position; one of the messages not handed out holds it.
+  if (front_ == next_ || position <= StreamBegin(front_)) return front_;
+  // The last message that begins at or before the position; one of the messages not handed out holds it, nearly
+  // always the first.
   uint64_t low = completed_;
-  uint64_t high = begun_;
+  uint64_t high = low + 1 < begun_ && message(low + 1).stream_begin <= position ? begun_ : low + 1;
   while (high - low > 1) {
     const uint64_t middle = low + (high - low) / 2;
     (message(middle).stream_begin <= position ? low : high) = middle;
   }
   const SentMessage& holder = message(low);
-  const uint64_t ordinal = std::min<uint64_t>((position - holder.stream_begin) / max_payload_, holder.segments - 1);
-  return holder.first_segment + ordinal;
+  const uint64_t offset = position - holder.stream_begin;
+  // Behind the payload, the padding and the end slot belong to the last segment.
+  if (offset >= holder.length) return holder.first_segment + holder.segments - 1;
+  return holder.first_segment + static_cast<uint32_t>(offset) / max_payload_;
 }
 
 // ---- What became of them ----
 
 uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
+  if (front_ == next_ || range.end <= StreamBegin(front_)) return 0;
   uint64_t index = Locate(range.begin);
   if (index < next_ && StreamBegin(index) < range.begin) ++index;
   const uint64_t end = Locate(range.end);  // extents tile, so what is before lies inside

@@ -65,13 +65,13 @@ class SentRanges {
   SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages);
 
   // Messages.
-  bool HasRoom() const { return posted_ - completed_ < messages_.size(); }
+  bool HasRoom() const { return posted_ - completed_ <= message_mask_; }
   void AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t length);
   uint64_t posted() const { return posted_; }
   uint64_t completed() const { return completed_; }  // handed out by PopCompleted
   uint64_t begun() const { return begun_; }          // messages of which a segment was sent
   uint64_t fully_sent() const { return unsent_message_; }
-  const SentMessage& message(uint64_t number) const { return messages_[number & (messages_.size() - 1)]; }
+  const SentMessage& message(uint64_t number) const { return messages_[number & message_mask_]; }
   // The oldest message if all its segments, and all before, are acknowledged. Call until false.
   bool PopCompleted(uint64_t* cookie);
 
@@ -82,6 +82,7 @@ class SentRanges {
     const uint32_t left = message(unsent_message_).length - unsent_offset_;
     return {unsent_message_, unsent_offset_, left < max_payload_ ? left : max_payload_};
   }
+  bool UnsentBeginsMessage() const { return unsent_offset_ == 0; }
   uint64_t unsent_position() const { return next_position_; }  // stream positions before it were sent
   uint64_t UnsentEnd() const {                                 // the end of its stream extent
     const SentMessage& sending = message(unsent_message_);
@@ -118,7 +119,7 @@ class SentRanges {
   uint64_t bytes_in_flight() const { return bytes_in_flight_; }
   bool nothing_outstanding() const { return front_ == next_; }
 
-  uint64_t capacity() const { return records_.size(); }
+  uint64_t capacity() const { return mask_ + 1; }
   uint64_t front() const { return front_; }
   uint64_t next() const { return next_; }
 
@@ -140,9 +141,7 @@ class SentRanges {
     TimePoint last_progress{INT64_MIN};
   };
 
-  const SentMessage& MessageOf(const Record& record) const {
-    return messages_[record.message & (messages_.size() - 1)];
-  }
+  const SentMessage& MessageOf(const Record& record) const { return messages_[record.message & message_mask_]; }
   uint32_t LengthOf(const Record& record) const;
   void Append(uint32_t slot);
   void Unlink(uint32_t slot);
@@ -151,6 +150,7 @@ class SentRanges {
 
   uint32_t max_payload_;
   std::vector<SentMessage> messages_;
+  uint64_t message_mask_;
   std::vector<Record> records_;
   uint64_t mask_;
   IndexBitmap unacknowledged_;

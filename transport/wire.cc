@@ -148,9 +148,8 @@ void WriteTag(const SipKey* key, PacketType type, uint8_t* bytes, size_t length,
 }
 
 // True if the fixed part is whole and says this version and type.
-bool HasFixedPart(const uint8_t* bytes, size_t length, PacketType type) {
-  uint8_t version = 0;
-  return PeekType(bytes, length, &version) == type;
+constexpr bool HasFixedPart(const uint8_t* bytes, size_t length, PacketType type) {
+  return length >= FixedBytes(type) && bytes[0] == FORGIVE_WIRE_VERSION && bytes[1] == static_cast<uint8_t>(type);
 }
 
 // One range at `bytes`, made absolute. False: empty, off the unit grid, or beyond the end of the stream.
@@ -186,29 +185,65 @@ uint16_t ReportFlags(const Report& report) {
   return static_cast<uint16_t>(flags);
 }
 
+constexpr uint32_t High(uint64_t word) { return static_cast<uint32_t>(word >> 32); }
+constexpr uint32_t Low(uint64_t word) { return static_cast<uint32_t>(word); }
+constexpr uint64_t Join(uint32_t high, uint32_t low) { return uint64_t{high} << 32 | low; }
+
+// The n-th 8 bytes of a packet as a number. What is on the way of every packet is read and written by whole words: to
+// read a part of a word that was just written in other parts waits for the store.
+inline uint64_t LoadWord(const uint8_t* bytes, size_t n) {
+  uint64_t word;
+  std::memcpy(&word, bytes + 8 * n, sizeof(word));
+  return Swap(word);
+}
+inline void StoreWord(uint64_t word, size_t n, uint8_t* bytes) {
+  word = Swap(word);
+  std::memcpy(bytes + 8 * n, &word, sizeof(word));
+}
+
+// The first word of a data header or a report, as wire_layout.h has it: `first` and `second` are the two fields
+// behind the flags.
+constexpr uint64_t HeadWord(PacketType type, uint16_t flags, uint32_t first, uint32_t second) {
+  return uint64_t{FORGIVE_WIRE_VERSION} << 56 | uint64_t{static_cast<uint8_t>(type)} << 48 | uint64_t{flags} << 32 |
+         uint64_t{first} << 16 | second;
+}
+
 // Everything of a report but its ranges.
-void ReadReportFields(const forgive_report& wire, Report* out) {
-  const uint32_t flags = Swap(wire.flags);
-  out->connection_id = Swap(wire.connection_id);
-  out->report_number = Swap(wire.report_number);
+void ReadReportFields(const uint8_t* bytes, Report* out) {
+  const uint64_t head = LoadWord(bytes, 0);
+  const uint32_t flags = High(head) & 0xffff;
+  out->request_count = Low(head) >> 16;
+  out->sack_count = Low(head) & 0xffff;
   out->exempt_eligible = (flags & FORGIVE_REPORT_EXEMPT_ELIGIBLE) != 0;
   out->budget_exhausted = (flags & FORGIVE_REPORT_BUDGET_EXHAUSTED) != 0;
   out->trimmed = (flags & FORGIVE_REPORT_TRIMMED) != 0;
   out->closing = (flags & FORGIVE_REPORT_CLOSING) != 0;
   out->has_newest = (flags & FORGIVE_REPORT_HAS_NEWEST) != 0;
   out->has_step_start = (flags & FORGIVE_REPORT_STEP_START) != 0;
-  out->completed_messages = Swap(wire.completed_messages);
-  out->rcv_nxt = Swap(wire.rcv_nxt);
-  out->posted_messages = Swap(wire.posted_messages);
-  out->same_step_end = Swap(wire.same_step_end);
-  out->step_start_message = Swap(wire.step_start_message);
-  out->newest_packet_number = Swap(wire.newest_packet_number);
-  out->newest_timestamp = Swap(wire.newest_timestamp);
-  out->trimmed_packet_number = Swap(wire.trimmed_packet_number);
-  out->received_bytes = Swap(wire.received_bytes);
-  out->ce_bytes = Swap(wire.ce_bytes);
-  out->request_count = Swap(wire.request_count);
-  out->sack_count = Swap(wire.sack_count);
+  out->connection_id = LoadWord(bytes, 1);
+  out->report_number = High(LoadWord(bytes, 2));
+  out->completed_messages = Low(LoadWord(bytes, 2));
+  out->rcv_nxt = LoadWord(bytes, 3);
+  out->posted_messages = High(LoadWord(bytes, 4));
+  out->same_step_end = Low(LoadWord(bytes, 4));
+  out->step_start_message = High(LoadWord(bytes, 5));
+  out->newest_packet_number = Low(LoadWord(bytes, 5));
+  out->newest_timestamp = High(LoadWord(bytes, 6));
+  out->trimmed_packet_number = Low(LoadWord(bytes, 6));
+  out->received_bytes = LoadWord(bytes, 7);
+  out->ce_bytes = LoadWord(bytes, 8);
+}
+
+void WriteReportFields(const Report& report, uint8_t* out) {
+  StoreWord(HeadWord(PacketType::kReport, ReportFlags(report), report.request_count, report.sack_count), 0, out);
+  StoreWord(report.connection_id, 1, out);
+  StoreWord(Join(Low(report.report_number), report.completed_messages), 2, out);
+  StoreWord(report.rcv_nxt, 3, out);
+  StoreWord(Join(report.posted_messages, report.same_step_end), 4, out);
+  StoreWord(Join(report.step_start_message, report.newest_packet_number), 5, out);
+  StoreWord(Join(report.newest_timestamp, report.trimmed_packet_number), 6, out);
+  StoreWord(report.received_bytes, 7, out);
+  StoreWord(report.ce_bytes, 8, out);
 }
 
 // True if the segment lies in its message and in the stream, on unit boundaries.
@@ -243,27 +278,24 @@ uint64_t PeekConnectionId(PacketType type, const uint8_t* bytes) {
 
 bool ParseDataHeader(const uint8_t* bytes, size_t length, DataHeader* out) {
   if (!HasFixedPart(bytes, length, PacketType::kData)) return false;
-  forgive_data_header wire;
-  std::memcpy(&wire, bytes, sizeof(wire));
-  out->payload_length = Swap(wire.payload_length);
-  out->path = Swap(wire.path);
-  out->connection_id = Swap(wire.connection_id);
-  out->stream_offset = Swap(wire.stream_offset);
-  out->message_number = Swap(wire.message_number);
-  out->offset_in_message = Swap(wire.offset_in_message);
-  out->message_length = Swap(wire.message_length);
-  out->packet_number = Swap(wire.packet_number);
-  out->send_timestamp = Swap(wire.send_timestamp);
-  out->payload_crc32c = Swap(wire.payload_crc32c);
+  const uint64_t head = LoadWord(bytes, 0);
+  out->payload_length = static_cast<uint16_t>(head >> 16);
+  out->path = static_cast<uint16_t>(head);
+  out->connection_id = LoadWord(bytes, 1);
+  out->stream_offset = LoadWord(bytes, 2);
+  out->message_number = High(LoadWord(bytes, 3));
+  out->offset_in_message = Low(LoadWord(bytes, 3));
+  out->message_length = High(LoadWord(bytes, 4));
+  out->packet_number = Low(LoadWord(bytes, 4));
+  out->send_timestamp = High(LoadWord(bytes, 5));
+  out->payload_crc32c = Low(LoadWord(bytes, 5));
   // Less than announced is a trim; more is nothing that a sender of ours makes.
   return length <= kDataHeaderBytes + out->payload_length && IsConsistent(*out);
 }
 
 bool ParseReport(const uint8_t* bytes, size_t length, Report* out) {
   if (!HasFixedPart(bytes, length, PacketType::kReport)) return false;
-  forgive_report wire;
-  std::memcpy(&wire, bytes, sizeof(wire));
-  ReadReportFields(wire, out);
+  ReadReportFields(bytes, out);
   if (out->request_count > kMaxRequestRanges || out->sack_count > kMaxSackRanges) return false;
   if (length != kReportBytes + sizeof(forgive_range) * (out->request_count + out->sack_count)) return false;
   if (out->rcv_nxt % kUnitBytes != 0) return false;
@@ -334,49 +366,63 @@ bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t 
   return Swap(tag) == ComputeTag(key, type, bytes, covered, number);
 }
 
-size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out) {
-  // Whole words: the hash reads words, and reading one that was written in parts waits for the store.
-  const std::array<uint64_t, 6> words = {
-      uint64_t{FORGIVE_WIRE_VERSION} << 56 | uint64_t{FORGIVE_TYPE_DATA} << 48 |
-          uint64_t{header.payload_length} << 16 | header.path,
-      header.connection_id,
-      header.stream_offset,
-      uint64_t{header.message_number} << 32 | header.offset_in_message,
-      uint64_t{header.message_length} << 32 | static_cast<uint32_t>(header.packet_number),
-      uint64_t{header.send_timestamp} << 32 | header.payload_crc32c,
-  };
-  for (size_t i = 0; i < words.size(); ++i) {
-    const uint64_t word = Swap(words[i]);
-    std::memcpy(out + 8 * i, &word, sizeof(word));
+FORGIVE_INLINE SipState Tagger::Begin(const uint8_t* bytes) {
+  const uint64_t first = SipState::LoadWord(bytes);
+  const uint64_t second = SipState::LoadWord(bytes + 8);
+  if (first != first_ || second != second_) {
+    first_ = first;
+    second_ = second;
+    behind_head_ = SipState(key_);
+    behind_head_.AbsorbWords(bytes, 2);
   }
-  WriteTag(key, PacketType::kData, out, kDataHeaderBytes, header.packet_number);
+  return behind_head_;
+}
+
+uint64_t Tagger::DataTag(const uint8_t* bytes, uint64_t number) {
+  SipState state = Begin(bytes);
+  state.AbsorbWords(bytes + 16, 4);
+  state.Absorb(number >> 32);
+  return state.Finish(0, kDataHeaderBytes);
+}
+
+uint64_t Tagger::ReportTag(const uint8_t* bytes, size_t length, uint64_t number) {
+  SipState state = Begin(bytes);
+  state.AbsorbWords(bytes + 16, 7);
+  state.AbsorbWords(bytes + kReportBytes, (length - kReportBytes) / 8);
+  state.Absorb(number >> 32);
+  return state.Finish(0, length);
+}
+
+bool VerifyDataTag(Tagger* tagger, const uint8_t* bytes, uint64_t number) {
+  return LoadWord(bytes, TagPosition(PacketType::kData) / 8) == tagger->DataTag(bytes, number);
+}
+
+bool VerifyReportTag(Tagger* tagger, const uint8_t* bytes, size_t length, uint64_t number) {
+  return LoadWord(bytes, TagPosition(PacketType::kReport) / 8) == tagger->ReportTag(bytes, length, number);
+}
+
+size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, uint8_t* out) {
+  StoreWord(HeadWord(PacketType::kData, 0, header.payload_length, header.path), 0, out);
+  StoreWord(header.connection_id, 1, out);
+  StoreWord(header.stream_offset, 2, out);
+  StoreWord(Join(header.message_number, header.offset_in_message), 3, out);
+  StoreWord(Join(header.message_length, Low(header.packet_number)), 4, out);
+  StoreWord(Join(header.send_timestamp, header.payload_crc32c), 5, out);
+  StoreWord(tagger == nullptr ? 0 : tagger->DataTag(out, header.packet_number), 6, out);
   return kDataHeaderBytes;
 }
 
-size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
+size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out) {
+  if (key == nullptr) return WriteDataHeader(header, static_cast<Tagger*>(nullptr), out);
+  Tagger tagger(*key);
+  return WriteDataHeader(header, &tagger, out);
+}
+
+size_t WriteReport(const Report& report, Tagger* tagger, uint8_t* out) {
   FORGIVE_CHECK(report.request_count <= kMaxRequestRanges);
   FORGIVE_CHECK(report.sack_count <= kMaxSackRanges);
   FORGIVE_CHECK(report.rcv_nxt % kUnitBytes == 0);
-  forgive_report wire;
-  wire.version = FORGIVE_WIRE_VERSION;
-  wire.type = FORGIVE_TYPE_REPORT;
-  wire.flags = Swap(ReportFlags(report));
-  wire.request_count = Swap(static_cast<uint16_t>(report.request_count));
-  wire.sack_count = Swap(static_cast<uint16_t>(report.sack_count));
-  wire.connection_id = Swap(report.connection_id);
-  wire.report_number = Swap(static_cast<uint32_t>(report.report_number));
-  wire.completed_messages = Swap(report.completed_messages);
-  wire.rcv_nxt = Swap(report.rcv_nxt);
-  wire.posted_messages = Swap(report.posted_messages);
-  wire.same_step_end = Swap(report.same_step_end);
-  wire.step_start_message = Swap(report.step_start_message);
-  wire.newest_packet_number = Swap(report.newest_packet_number);
-  wire.newest_timestamp = Swap(report.newest_timestamp);
-  wire.trimmed_packet_number = Swap(report.trimmed_packet_number);
-  wire.received_bytes = Swap(report.received_bytes);
-  wire.ce_bytes = Swap(report.ce_bytes);
-  wire.tag = 0;
-  std::memcpy(out, &wire, sizeof(wire));
+  WriteReportFields(report, out);
   uint8_t* end = out + kReportBytes;
   for (uint32_t i = 0; i < report.request_count; ++i, end += sizeof(forgive_range)) {
     WriteRange(report.requests[i], report.rcv_nxt, end);
@@ -385,8 +431,14 @@ size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
     WriteRange(report.sacks[i], report.rcv_nxt, end);
   }
   const auto length = static_cast<size_t>(end - out);
-  WriteTag(key, PacketType::kReport, out, length, report.report_number);
+  StoreWord(tagger == nullptr ? 0 : tagger->ReportTag(out, length, report.report_number), 9, out);
   return length;
+}
+
+size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
+  if (key == nullptr) return WriteReport(report, static_cast<Tagger*>(nullptr), out);
+  Tagger tagger(*key);
+  return WriteReport(report, &tagger, out);
 }
 
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out) {

@@ -134,10 +134,37 @@ bool ParseControl(const uint8_t* bytes, size_t length, Control* out);
 // reports, else 0. Data: over the 56-byte header; all others over `length`, the whole packet.
 bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t length, uint64_t number);
 
+// Tags the data headers or the reports of one connection. It remembers the hash behind the first two words, which hold
+// the type, the lengths and the connection id: packets that follow one another mostly share them, and a tag costs a
+// fifth less.
+class Tagger {
+ public:
+  Tagger() : Tagger(SipKey{}) {}
+  explicit Tagger(const SipKey& key) : key_(key), behind_head_(key) {}
+
+  // Of a data header or a report as it is written, without its tag. `number` and `length` as for VerifyTag.
+  uint64_t DataTag(const uint8_t* bytes, uint64_t number);
+  uint64_t ReportTag(const uint8_t* bytes, size_t length, uint64_t number);
+
+ private:
+  SipState Begin(const uint8_t* bytes);
+
+  SipKey key_;
+  uint64_t first_ = 0;  // no packet begins with version 0
+  uint64_t second_ = 0;
+  SipState behind_head_;
+};
+
+// VerifyTag of packets that ParseDataHeader and ParseReport accepted.
+bool VerifyDataTag(Tagger* tagger, const uint8_t* bytes, uint64_t number);
+bool VerifyReportTag(Tagger* tagger, const uint8_t* bytes, size_t length, uint64_t number);
+
 // Writers write the packet with its tag and return its length. What a parser would refuse, a writer treats as a bug:
 // a report's rcv_nxt and the ends of its ranges lie on unit boundaries, its ranges at or above rcv_nxt and not empty.
-// A key of nullptr leaves the tag zero (Config::tags).
+// A key or tagger of nullptr leaves the tag zero (Config::tags).
+size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, uint8_t* out);
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out);
+size_t WriteReport(const Report& report, Tagger* tagger, uint8_t* out);
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out);
 // `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes, at least kConnectBytes.
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out);

@@ -300,6 +300,8 @@ class Pair {
           ++connected_;
           handles_[1] = event.connection;
           break;
+        case Event::Kind::kIncomingRefused:
+          break;  // a listener goes on
         case Event::Kind::kFailed:
           ended_ = true;
           break;

@@ -511,6 +511,72 @@ TEST(WireTag, CoversTheUpperHalfOfANumberThatIsNotOnTheWire) {
   EXPECT_FALSE(VerifyTag(kKey, PacketType::kReport, report.data(), report.size(), SomeReport().report_number - wrap));
 }
 
+// Calls visit(bit) with every bit of the packet flipped in turn.
+template <typename Visit>
+void WithEveryBitFlipped(Packet* packet, Visit visit) {
+  for (size_t bit = 0; bit < 8 * packet->size(); ++bit) {
+    uint8_t& byte = (*packet)[bit / 8];
+    byte = static_cast<uint8_t>(byte ^ (1u << (bit % 8)));
+    visit(bit);
+    byte = static_cast<uint8_t>(byte ^ (1u << (bit % 8)));
+  }
+}
+
+TEST(WireTag, OfATaggerDependsOnNoDataHeaderBefore) {
+  Tagger writer(kKey);
+  Tagger reader(kKey);
+  DataHeader header = SomeData();
+  const auto expect_same = [&](const char* what) {
+    Packet packet(kDataHeaderBytes);
+    EXPECT_EQ(WriteDataHeader(header, &writer, packet.data()), kDataHeaderBytes);
+    EXPECT_EQ(packet, Written(header)) << what;
+    EXPECT_TRUE(VerifyTag(kKey, PacketType::kData, packet.data(), packet.size(), header.packet_number)) << what;
+    EXPECT_TRUE(VerifyDataTag(&reader, packet.data(), header.packet_number)) << what;
+    EXPECT_FALSE(VerifyDataTag(&reader, packet.data(), header.packet_number ^ uint64_t{1} << 40)) << what;
+    WithEveryBitFlipped(&packet, [&](size_t bit) {
+      EXPECT_FALSE(VerifyDataTag(&reader, packet.data(), header.packet_number)) << what << " bit " << bit;
+    });
+  };
+  expect_same("the first");
+  header.packet_number += 1;
+  header.stream_offset += kUnitBytes;
+  expect_same("the next");
+  header.connection_id ^= 1;
+  expect_same("another connection");
+  header.path ^= 1;
+  expect_same("another path");
+  header.payload_length = static_cast<uint16_t>(header.payload_length ^ 16);
+  expect_same("another length");
+}
+
+TEST(WireTag, OfATaggerDependsOnNoReportBefore) {
+  Tagger writer(kKey);
+  Tagger reader(kKey);
+  Report report = SomeReport();
+  const auto expect_same = [&](const char* what) {
+    Packet packet(kMaxReportBytes);
+    packet.resize(WriteReport(report, &writer, packet.data()));
+    EXPECT_EQ(packet, Written(report)) << what;
+    const uint64_t number = report.report_number;
+    EXPECT_TRUE(VerifyTag(kKey, PacketType::kReport, packet.data(), packet.size(), number)) << what;
+    EXPECT_TRUE(VerifyReportTag(&reader, packet.data(), packet.size(), number)) << what;
+    EXPECT_FALSE(VerifyReportTag(&reader, packet.data(), packet.size(), number ^ uint64_t{1} << 40)) << what;
+    WithEveryBitFlipped(&packet, [&](size_t bit) {
+      EXPECT_FALSE(VerifyReportTag(&reader, packet.data(), packet.size(), number)) << what << " bit " << bit;
+    });
+  };
+  expect_same("the first");
+  report.report_number += 1;
+  report.received_bytes += 1;
+  expect_same("the next");
+  report.sack_count = 0;
+  expect_same("without SACK ranges");
+  report.request_count = 0;
+  expect_same("without ranges");
+  report.connection_id ^= 1;
+  expect_same("another connection");
+}
+
 TEST(WireTag, FailsForAPacketThatWasCut) {
   for (const Specimen& specimen : Specimens()) {
     for (size_t length = 0; length < specimen.packet.size(); ++length) {
