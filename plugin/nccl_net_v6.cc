@@ -2,6 +2,7 @@
 // The ncclNet v6 table: the C edge, which only passes on to plugin/net.h.
 #include "plugin/forgive.h"
 #include "plugin/nccl_abi.h"
+#include "plugin/nccl_edge.h"
 #include "plugin/net.h"
 
 namespace forgive {
@@ -27,6 +28,10 @@ int GetProperties(int device, nccl::PropertiesV6* out) {
   return nccl::kSuccess;
 }
 
+int Connect(int device, void* handle, void** send_comm) {
+  return net::Connect(nullptr, device, nccl::kNoTrafficClass, handle, send_comm);
+}
+
 int RegisterMemory(void* comm, void* data, int size, int type, void** memory_handle) {
   return net::RegisterMemory(comm, data, size, type, memory_handle);
 }
@@ -37,7 +42,7 @@ int Send(void* send_comm, void* data, int size, int /*tag*/, void* memory_handle
 
 int Receive(void* receive_comm, int n, void** data, int* sizes, int* /*tags*/, void** memory_handles,
             void** request) {
-  return net::Receive(receive_comm, n, data, sizes, memory_handles, request);
+  return edge::Receive(receive_comm, n, data, sizes, memory_handles, nullptr, request);
 }
 
 }  // namespace
@@ -49,8 +54,8 @@ const forgive::nccl::NetV6 ncclNetPlugin_v6 = {
     .init = forgive::Init,
     .devices = forgive::net::Devices,
     .get_properties = forgive::GetProperties,
-    .listen = forgive::net::Listen,
-    .connect = forgive::net::Connect,
+    .listen = forgive::edge::Listen,
+    .connect = forgive::Connect,
     .accept = forgive::net::Accept,
     .register_memory = forgive::RegisterMemory,
     .register_dma_buffer = forgive::net::RegisterDmaBuffer,

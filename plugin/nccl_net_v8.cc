@@ -2,6 +2,7 @@
 // The ncclNet v8 table: the C edge, which only passes on to plugin/net.h.
 #include "plugin/forgive.h"
 #include "plugin/nccl_abi.h"
+#include "plugin/nccl_edge.h"
 #include "plugin/net.h"
 
 namespace forgive {
@@ -30,27 +31,13 @@ int GetProperties(int device, nccl::PropertiesV8* out) {
   return nccl::kSuccess;
 }
 
-int Connect(int device, void* handle, void** send_comm, void** device_comm) {
-  if (device_comm != nullptr) *device_comm = nullptr;
-  return net::Connect(device, handle, send_comm);
-}
-
-int Accept(void* listen_comm, void** receive_comm, void** device_comm) {
-  if (device_comm != nullptr) *device_comm = nullptr;
-  return net::Accept(listen_comm, receive_comm);
-}
-
-int RegisterMemory(void* comm, void* data, size_t size, int type, void** memory_handle) {
-  return net::RegisterMemory(comm, data, static_cast<int64_t>(size), type, memory_handle);
-}
-
 int Send(void* send_comm, void* data, int size, int /*tag*/, void* memory_handle, void** request) {
   return net::Send(send_comm, data, size, memory_handle, request);
 }
 
 int Receive(void* receive_comm, int n, void** data, int* sizes, int* /*tags*/, void** memory_handles,
             void** request) {
-  return net::Receive(receive_comm, n, data, sizes, memory_handles, request);
+  return edge::Receive(receive_comm, n, data, sizes, memory_handles, nullptr, request);
 }
 
 }  // namespace
@@ -62,10 +49,10 @@ const forgive::nccl::NetV8 ncclNetPlugin_v8 = {
     .init = forgive::Init,
     .devices = forgive::net::Devices,
     .get_properties = forgive::GetProperties,
-    .listen = forgive::net::Listen,
-    .connect = forgive::Connect,
-    .accept = forgive::Accept,
-    .register_memory = forgive::RegisterMemory,
+    .listen = forgive::edge::Listen,
+    .connect = forgive::edge::Connect,
+    .accept = forgive::edge::Accept,
+    .register_memory = forgive::edge::RegisterMemory,
     .register_dma_buffer = forgive::net::RegisterDmaBuffer,
     .deregister_memory = forgive::net::DeregisterMemory,
     .send = forgive::Send,

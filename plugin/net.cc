@@ -37,6 +37,7 @@ static_assert(std::is_trivially_copyable_v<Handle>);
 struct ListenCommunicator {
   Process* process = nullptr;
   uint32_t generation = 0;
+  std::shared_ptr<Context> context;  // nullptr before v11
   std::shared_ptr<ListenerSlot> listener;
   std::shared_ptr<ConnectionSlot> accepted;  // until it is ready
 };
@@ -52,14 +53,27 @@ Process* ProcessOfDevice(int device) {
   return process;
 }
 
-std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, Handle* handle, const char** error) {
+// How the handshake carries a traffic class: 0 is none.
+uint32_t TrafficClassOnWire(int traffic_class) {
+  return traffic_class < 0 ? 0 : static_cast<uint32_t>(traffic_class) + 1;
+}
+
+// The context that NCCL named; before v11 there is none. False: an unknown one.
+bool FindContext(const Process& process, const void* named, std::shared_ptr<Context>* out) {
+  *out = named == nullptr ? nullptr : process.contexts()->Find(named);
+  return (named == nullptr) == (*out == nullptr);
+}
+
+std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, Handle* handle,
+                                             const char** error) {
   const Address& peer = handle->address;
   if ((AddressFamily(peer) == AF_INET6) != process->devices()[static_cast<size_t>(device)].ipv6) {
     *error = "connect: the peer listens on the other address family; set NCCL_SOCKET_FAMILY alike on all hosts";
     return nullptr;
   }
   const ListenTicket ticket{.listen_id = handle->listen_id, .secret = handle->secret};
-  auto slot = process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket, 0);
+  auto slot =
+      process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket, TrafficClassOnWire(traffic_class));
   if (slot == nullptr) *error = "connect: too many connections are open (docs/using.md, Limits)";
   return slot;
 }
@@ -81,11 +95,42 @@ int Close(void* comm, Communicator::Kind kind, const char* name) {
 
 }  // namespace
 
-int Init(nccl::Logger logger, int api_version) {
+int Init(nccl::Logger logger, int api_version, nccl::ProfilerCallback profiler) {
   std::string error;
-  if (Process::Start(logger, api_version, &error) != nullptr) return nccl::kSuccess;
+  if (Process* process = Process::Start(logger, api_version, &error)) {
+    process->SetProfilerCallback(profiler);
+    return nccl::kSuccess;
+  }
   Log(LogLevel::kError, "%s", error.c_str());
   return nccl::kSystemError;
+}
+
+int InitContext(void** context, uint64_t comm_id, int traffic_class, nccl::Logger logger, int api_version,
+                nccl::ProfilerCallback profiler) {
+  *context = nullptr;
+  const int result = Init(logger, api_version, profiler);
+  if (result != nccl::kSuccess) return result;
+  Process* process = Process::Get();
+  bool twice = false;
+  *context = process->contexts()->Add(comm_id, traffic_class, profiler, &twice).get();
+  return nccl::kSuccess;
+}
+
+int Finalize(void* context) {
+  Process* process = Process::Get();
+  // Null after a failed init; a child that was forked does not have its parent's.
+  if (context == nullptr || process == nullptr) return nccl::kSuccess;
+  return process->contexts()->Remove(context)
+             ? nccl::kSuccess
+             : Refuse(nccl::kInternalError, "finalize: not a context of this process");
+}
+
+int SetAttributes(void* context, const nccl::Attributes* attributes) {
+  if (context == nullptr || attributes == nullptr) return nccl::kSuccess;
+  SetThreadCollective(
+      *static_cast<const Context*>(context),
+      {.operation = attributes->operation, .algorithm = attributes->algorithm, .protocol = attributes->protocol});
+  return nccl::kSuccess;
 }
 
 int Devices(int* count) {
@@ -111,10 +156,12 @@ int GetProperties(int number, Properties* out) {
   return nccl::kSuccess;
 }
 
-int Listen(int device, void* handle_bytes, void** listen_comm) {
+int Listen(void* named, int device, void* handle_bytes, void** listen_comm) {
   *listen_comm = nullptr;
   Process* process = ProcessOfDevice(device);
   if (process == nullptr) return Refuse(nccl::kInternalError, "listen: no such device");
+  std::shared_ptr<Context> context;
+  if (!FindContext(*process, named, &context)) return Refuse(nccl::kInternalError, "listen: no such context");
   ListenTicket ticket;
   auto listener = process->engine()->Listen(static_cast<uint32_t>(device), &ticket);
   if (listener == nullptr) return Refuse(nccl::kSystemError, "listen: too many listeners are open");
@@ -124,15 +171,21 @@ int Listen(int device, void* handle_bytes, void** listen_comm) {
   handle.secret = ticket.secret;
   std::memset(handle_bytes, 0, nccl::kHandleBytes);
   std::memcpy(handle_bytes, &handle, sizeof(handle));
-  *listen_comm = new ListenCommunicator{
-      .process = process, .generation = ForkGeneration(), .listener = std::move(listener), .accepted = nullptr};
+  *listen_comm = new ListenCommunicator{.process = process,
+                                        .generation = ForkGeneration(),
+                                        .context = std::move(context),
+                                        .listener = std::move(listener),
+                                        .accepted = nullptr};
   return nccl::kSuccess;
 }
 
-int Connect(int device, void* handle_bytes, void** send_comm) {
+int Connect(void* named, int device, int traffic_class, void* handle_bytes, void** send_comm) {
   *send_comm = nullptr;
   Process* process = ProcessOfDevice(device);
   if (process == nullptr) return Refuse(nccl::kInternalError, "connect: no such device");
+  std::shared_ptr<Context> context;
+  if (!FindContext(*process, named, &context)) return Refuse(nccl::kInternalError, "connect: no such context");
+  if (context != nullptr) traffic_class = context->traffic_class;
   Handle handle;
   std::memcpy(&handle, handle_bytes, sizeof(handle));
   if (handle.magic != kHandleMagic || handle.version != kHandleVersion) {
@@ -143,7 +196,7 @@ int Connect(int device, void* handle_bytes, void** send_comm) {
   const std::lock_guard<std::mutex> lock(table.mutex);
   if (handle.connecting == 0) {
     const char* error = nullptr;
-    auto slot = StartConnect(process, device, &handle, &error);
+    auto slot = StartConnect(process, device, traffic_class, &handle, &error);
     if (slot == nullptr) return Refuse(nccl::kSystemError, error);
     handle.connecting = table.next++;
     table.slots.emplace(handle.connecting, std::move(slot));
@@ -228,15 +281,16 @@ int Send(void* comm, void* data, int64_t size, void* memory_handle, void** reque
   return result;
 }
 
-int Receive(void* comm, int n, void** data, int* sizes, void** memory_handles, void** request) {
+int Receive(void* comm, int n, void** data, int64_t size, void** memory_handles, void** /*profiler_handles*/,
+            void** request) {
   *request = nullptr;
   Communicator* communicator = Checked(comm, Communicator::Kind::kReceive);
-  if (communicator == nullptr || n != 1 || sizes[0] < 0) {
+  if (communicator == nullptr || n != 1 || size < 0) {
     return Refuse(nccl::kInternalError, "irecv: not a receive communicator, not one receive, or a negative size");
   }
   Request* made = nullptr;
   const auto* region = static_cast<const MemoryRegion*>(memory_handles == nullptr ? nullptr : memory_handles[0]);
-  const int result = communicator->Receive(data[0], static_cast<uint64_t>(sizes[0]), region, &made);
+  const int result = communicator->Receive(data[0], static_cast<uint64_t>(size), region, &made);
   *request = made;
   return result;
 }

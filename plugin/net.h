@@ -25,14 +25,28 @@ struct Properties {
   int max_receives = 0;
 };
 
+// The largest message: what v9 on may post at once. `test` reports sizes as an int, so below 2 GiB.
+inline constexpr size_t kMaxMessageBytes = size_t{1} << 30;
+
 // Reads the settings and starts the engine; a second call keeps them. Any error is one line in the log.
-int Init(nccl::Logger logger, int api_version);
+// `profiler` (v10 on; may be null) is kept for all communicators that have no context.
+int Init(nccl::Logger logger, int api_version, nccl::ProfilerCallback profiler = nullptr);
+// v11 on: once a communicator. *context names it in the calls below; null after an error.
+int InitContext(void** context, uint64_t comm_id, int traffic_class, nccl::Logger logger, int api_version,
+                nccl::ProfilerCallback profiler);
+// NCCL calls it after a failed init too, with null.
+int Finalize(void* context);
+// What the calling thread's next data calls on the context's communicators are for.
+int SetAttributes(void* context, const nccl::Attributes* attributes);
+
 int Devices(int* count);
 int GetProperties(int device, Properties* out);
 
-int Listen(int device, void* handle, void** listen_comm);
-// Polled with the same handle: success with *send_comm null means not yet.
-int Connect(int device, void* handle, void** send_comm);
+// `context` is null before v11.
+int Listen(void* context, int device, void* handle, void** listen_comm);
+// Polled with the same handle: success with *send_comm null means not yet. `traffic_class` counts where there is no
+// context (v10).
+int Connect(void* context, int device, int traffic_class, void* handle, void** send_comm);
 int Accept(void* listen_comm, void** receive_comm);
 
 int RegisterMemory(void* comm, void* data, int64_t size, int type, void** memory_handle);
@@ -40,7 +54,10 @@ int RegisterDmaBuffer(void* comm, void* data, size_t size, int type, uint64_t of
 int DeregisterMemory(void* comm, void* memory_handle);
 
 int Send(void* send_comm, void* data, int64_t size, void* memory_handle, void** request);
-int Receive(void* receive_comm, int n, void** data, int* sizes, void** memory_handles, void** request);
+// `size` is that of the one receive; other values of `n` than 1 are refused. `profiler_handles` may be null. *request
+// may hold nccl::kOptionalCompletion.
+int Receive(void* receive_comm, int n, void** data, int64_t size, void** memory_handles, void** profiler_handles,
+            void** request);
 // Host memory needs no flush: *request is null, which NCCL takes as done.
 int Flush(void* receive_comm, int n, void** data, int* sizes, void** memory_handles, void** request);
 int Test(void* request, int* done, int* sizes);

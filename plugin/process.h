@@ -3,6 +3,7 @@
 #ifndef FORGIVE_PLUGIN_PROCESS_H_
 #define FORGIVE_PLUGIN_PROCESS_H_
 
+#include <atomic>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/engine.h"
+#include "plugin/context.h"
 #include "plugin/detector_handle.h"
 #include "plugin/devices.h"
 #include "plugin/ledger.h"
@@ -44,6 +46,11 @@ class Process {
   Statistics* statistics() { return statistics_.get(); }
   ConnectingTable* connecting() { return &connecting_; }
   forgive_detector* detector() { return &detector_; }
+  ContextTable* contexts() const { return &contexts_; }
+
+  // What v10's init gave, for communicators without a context; nullptr: none.
+  void SetProfilerCallback(nccl::ProfilerCallback profiler) { profiler_.store(profiler, std::memory_order_release); }
+  nccl::ProfilerCallback profiler_callback() const { return profiler_.load(std::memory_order_acquire); }
 
   // forgive.h: each returns FORGIVE_OK or a negative code with *error.
   int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
@@ -64,6 +71,8 @@ class Process {
   std::unique_ptr<Statistics> statistics_;
   ConnectingTable connecting_;
   forgive_detector detector_;
+  mutable ContextTable contexts_;
+  std::atomic<nccl::ProfilerCallback> profiler_{nullptr};
   std::mutex steps_mutex_;  // one step_begin or step_end at a time
 };
 

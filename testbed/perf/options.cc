@@ -58,7 +58,7 @@ void AddOptions(CLI::App& app, Options& options, Typed& typed) {
   app.add_option("-f", options.factor, "factor between sizes");
   app.add_option("-n", options.iterations, "timed iterations a size");
   app.add_option("-w", options.warmup, "warm-up iterations a size (steps: before the first; default 0 there)");
-  app.add_option("--api", typed.api, "v6|v7|v8: use this version of the interface only");
+  app.add_option("--api", typed.api, "v6|v7|...|v12: use this version of the interface only");
   app.add_option("--device", options.device, "device number of the plugin");
   app.add_option("--json", options.json_file, "write the results to this file");
   app.add_option("--ledger", options.ledger_file, "write every forgiven range to this file");
@@ -200,7 +200,8 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv) {
   options.collective = Choose(kCollectives, typed.collective, "--collective");
   options.algorithm = Choose(kAlgorithms, typed.algorithm, "--algorithm");
   if (!typed.api.empty()) {
-    options.api = Choose<int>({{"v6", 6}, {"v7", 7}, {"v8", 8}}, typed.api, "--api");
+    options.api = Choose<int>({{"v6", 6}, {"v7", 7}, {"v8", 8}, {"v9", 9}, {"v10", 10}, {"v11", 11}, {"v12", 12}},
+                              typed.api, "--api");
   }
   CheckRanks(options, typed);
   CheckSizes(options, typed);

@@ -15,6 +15,7 @@
 namespace forgive::perf {
 namespace {
 
+constexpr std::uint64_t kCommunicator = 1;  // the one of this process, from v11 on
 constexpr int kLogLinesKept = 32;
 constexpr int kWarningsShown = 20;
 constexpr int kYieldRounds = 200;  // turns of sched_yield before the thread sleeps between turns
@@ -72,7 +73,14 @@ template <typename Table>
 class PluginNet final : public Net {
  public:
   PluginNet(void* library, const Table* table, int device) : library_(library), table_(table), device_(device) {
-    Check(table_->init(&LogFromPlugin), "init");
+    if constexpr (Table::kVersion >= 11) {
+      abi::Config config = {abi::kNoTrafficClass};
+      Check(table_->init(&context_, kCommunicator, &config, &LogFromPlugin, nullptr), "init");
+    } else if constexpr (Table::kVersion == 10) {
+      Check(table_->init(&LogFromPlugin, nullptr), "init");
+    } else {
+      Check(table_->init(&LogFromPlugin), "init");
+    }
     int devices = 0;
     Check(table_->devices(&devices), "devices");
     if (devices <= device_) {
@@ -89,7 +97,10 @@ class PluginNet final : public Net {
   }
 
   // NCCL closes the library with its last communicator; a plugin must survive that, so do the same.
-  ~PluginNet() override { dlclose(library_); }
+  ~PluginNet() override {
+    if constexpr (Table::kVersion >= 11) table_->finalize(context_);
+    dlclose(library_);
+  }
 
   std::string Description() const override { return description_; }
   void* Library() const override { return library_; }
@@ -100,16 +111,25 @@ class PluginNet final : public Net {
   }
 
   void Listen(Handle& handle, void** listen_comm) override {
-    Check(table_->listen(device_, handle.data(), listen_comm), "listen");
+    if constexpr (Table::kVersion >= 11) {
+      Check(table_->listen(context_, device_, handle.data(), listen_comm), "listen");
+    } else {
+      Check(table_->listen(device_, handle.data(), listen_comm), "listen");
+    }
     if (*listen_comm == nullptr) throw RunError(fmt::format("plugin {}: listen gave no communicator", table_->name));
   }
   void Connect(Handle& handle, void** send_comm) override {
     *send_comm = nullptr;
+    void* device_handle = nullptr;
     if constexpr (Table::kVersion == 6) {
       Check(table_->connect(device_, handle.data(), send_comm), "connect");
-    } else {
-      void* device_handle = nullptr;
+    } else if constexpr (Table::kVersion < 10) {
       Check(table_->connect(device_, handle.data(), send_comm, &device_handle), "connect");
+    } else if constexpr (Table::kVersion == 10) {
+      abi::Config config = {abi::kNoTrafficClass};
+      Check(table_->connect(device_, &config, handle.data(), send_comm, &device_handle), "connect");
+    } else {
+      Check(table_->connect(context_, device_, handle.data(), send_comm, &device_handle), "connect");
     }
   }
   void Accept(void* listen_comm, void** receive_comm) override {
@@ -137,13 +157,26 @@ class PluginNet final : public Net {
 
   void* Isend(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
     void* request = this;  // as in NCCL, an old pointer may stand here: the plugin must overwrite it
-    Check(table_->isend(comm, data, AsInt(bytes), tag, memory, &request), "isend");
+    if constexpr (Table::kVersion >= 10) {
+      Check(table_->isend(comm, data, bytes, tag, memory, nullptr, &request), "isend");
+    } else if constexpr (Table::kVersion == 9) {
+      Check(table_->isend(comm, data, bytes, tag, memory, &request), "isend");
+    } else {
+      Check(table_->isend(comm, data, AsInt(bytes), tag, memory, &request), "isend");
+    }
     return Fresh(request, "isend");
   }
   void* Irecv(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
     void* request = this;
-    int size = AsInt(bytes);
-    Check(table_->irecv(comm, 1, &data, &size, &tag, &memory, &request), "irecv");
+    if constexpr (Table::kVersion >= 10) {
+      void* profiler_handle = nullptr;
+      Check(table_->irecv(comm, 1, &data, &bytes, &tag, &memory, &profiler_handle, &request), "irecv");
+    } else if constexpr (Table::kVersion == 9) {
+      Check(table_->irecv(comm, 1, &data, &bytes, &tag, &memory, &request), "irecv");
+    } else {
+      int size = AsInt(bytes);
+      Check(table_->irecv(comm, 1, &data, &size, &tag, &memory, &request), "irecv");
+    }
     return Fresh(request, "irecv");
   }
   bool Test(void* request, std::size_t* bytes) override {
@@ -178,6 +211,7 @@ class PluginNet final : public Net {
   static int AsInt(std::size_t bytes) { return static_cast<int>(bytes); }
 
   void* library_;
+  void* context_ = nullptr;  // from v11 on
   const Table* table_;
   int device_;
   std::string description_;
@@ -210,7 +244,11 @@ std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device) {
     throw UsageError(
         fmt::format("cannot load the plugin {}: {}; give --plugin the path of a plugin's .so, or tcp", name, error));
   }
-  std::unique_ptr<Net> net = Probe<abi::TableV8>(library, api, device);
+  std::unique_ptr<Net> net = Probe<abi::TableV12>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV11>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV10>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV9>(library, api, device);
+  if (net == nullptr) net = Probe<abi::TableV8>(library, api, device);
   if (net == nullptr) net = Probe<abi::TableV7>(library, api, device);
   if (net == nullptr) net = Probe<abi::TableV6>(library, api, device);
   if (net == nullptr && api != 0) {
@@ -219,7 +257,7 @@ std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device) {
   }
   if (net == nullptr) {
     throw UsageError(
-        fmt::format("{} is a library but no ncclNet plugin of v6 to v8: give --plugin another file", name));
+        fmt::format("{} is a library but no ncclNet plugin of v6 to v12: give --plugin another file", name));
   }
   return net;
 }

@@ -32,7 +32,7 @@ def refused(run, *words):
     ((*TWO, "-n", "0"), ("-n 0",)),
     ((*TWO, "--collective", "all_to_all"), ("all_to_all", "all_reduce")),
     ((*TWO, "--algorithm", "tree"), ("tree", "ring")),
-    ((*TWO, "--api", "v9"), ("v9", "v8")),
+    ((*TWO, "--api", "v5"), ("v5", "v12")),
     ((*TWO, "--scenario", "calm"), ("calm", "mixed")),
     ((*TWO, "--steps", "2", "--critical", "1,x"), ("--critical 1,x",)),
     ((*TWO, "--json", "/no/such/folder/x"), ("--json /no/such/folder/x",)),

@@ -14,11 +14,17 @@ def faulty(trims, faults=FAULTS, **more):
                 **more)
 
 
-@pytest.mark.parametrize("api", ("v6", "v7", "v8"))
-def test_every_version_is_driven(api):
+@pytest.mark.parametrize("api", ("v6", "v7", "v8", "v9", "v10", "v11", "v12"))
+def test_every_version_is_right_without_loss_and_exact_with_it(tmp_path, api):
     run = perf("--plugin", PLUGIN, "--api", api, "--ranks", 2, "-b", "64K", "-e", "64K", "-n", 2)
     assert run.returncode == 0, run.stderr
     assert f"forgive, API {api}" in run.stdout
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--api", api, "--ranks", 2, "-b", "1M", "-e", "1M", "-n", 4, "-w", 1, "--trims",
+               trims, "--json", result, env=faulty(trims))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(size["forgiven_bytes"] > 0 for size in read_json(result))
+    assert "ranks identical: yes" in run.stdout
 
 
 @pytest.mark.parametrize("algorithm", ("ring", "direct"))

@@ -7,12 +7,16 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <cstdarg>
 #include <cstdio>
 #include <cstdlib>
+#include <cstring>
 #include <mutex>
 #include <thread>
+#include <type_traits>
 
 namespace forgive::testing {
 namespace {
@@ -30,29 +34,44 @@ void Logger(int /*level*/, unsigned long /*flags*/, const char* /*file*/, int /*
   log_lines.push_back(text);
 }
 
+template <typename Properties>
+int ReadProperties(int (*get)(int, Properties*), int device, DeviceProperties* out) {
+  Properties properties;
+  std::memset(&properties, 0x7e, sizeof(properties));
+  const int result = get(device, &properties);
+  if (result != 0) return result;
+  *out = {};
+  out->name = properties.name;
+  out->guid = properties.guid;
+  out->pointer_support = properties.pointer_support;
+  out->speed_mbps = properties.speed_mbps;
+  out->max_comms = properties.max_comms;
+  out->max_receives = properties.max_receives;
+  if constexpr (requires { properties.merged; }) {
+    EXPECT_EQ(properties.merged.devices[0], device);
+    out->merged_devices = properties.merged.count;
+    out->max_bytes = std::min(properties.max_point_to_point_bytes, properties.max_collective_bytes);
+  }
+  if constexpr (requires { properties.max_multi_request; }) {
+    EXPECT_EQ(properties.max_multi_request, 1);
+  }
+  if constexpr (requires { properties.rail_id; }) {
+    EXPECT_EQ(properties.rail_id, nccl::kNoId);
+    EXPECT_EQ(properties.plane_id, nccl::kNoId);
+  }
+  return result;
+}
+
 template <typename Properties, typename Table>
 void FillCommon(const Table* table, Net* net) {
   net->name = table->name;
-  net->init = [table] { return table->init(Logger); };
   net->devices = table->devices;
   net->properties = [table](int device, DeviceProperties* out) {
-    Properties properties;
-    const int result = table->get_properties(device, &properties);
-    if (result != 0) return result;
-    *out = {.name = properties.name,
-            .guid = properties.guid,
-            .pointer_support = properties.pointer_support,
-            .speed_mbps = properties.speed_mbps,
-            .max_comms = properties.max_comms,
-            .max_receives = properties.max_receives};
-    return result;
+    return ReadProperties<Properties>(table->get_properties, device, out);
   };
-  net->listen = table->listen;
   net->register_memory = table->register_memory;
   net->register_dma_buffer = table->register_dma_buffer;
   net->deregister_memory = table->deregister_memory;
-  net->send = table->send;
-  net->receive = table->receive;
   net->flush = table->flush;
   net->test = table->test;
   net->close_send = table->close_send;
@@ -60,21 +79,130 @@ void FillCommon(const Table* table, Net* net) {
   net->close_listen = table->close_listen;
 }
 
-// From v7 on, connect and accept may also give a device handle: ours must say that there is none.
+// From v7 on, accept may also give a device handle: ours must say that there is none.
 template <typename Table>
-void FillConnect(const Table* table, Net* net) {
-  net->connect = [table](int device, void* handle, void** comm) {
-    void* device_comm = &device_comm;
-    const int result = table->connect(device, handle, comm, &device_comm);
-    EXPECT_EQ(device_comm, nullptr);
-    return result;
-  };
+void FillAccept(const Table* table, Net* net) {
   net->accept = [table](void* listen, void** comm) {
     void* device_comm = &device_comm;
     const int result = table->accept(listen, comm, &device_comm);
     EXPECT_EQ(device_comm, nullptr);
     return result;
   };
+}
+
+// The calls as they are up to v9: no context, no configuration.
+template <typename Table>
+void FillPlain(const Table* table, Net* net) {
+  net->init = [table] { return table->init(Logger); };
+  net->listen = table->listen;
+  if constexpr (requires { table->get_device_memory; }) {
+    FillAccept(table, net);
+    net->connect = [table](int device, void* handle, void** comm) {
+      void* device_comm = &device_comm;
+      const int result = table->connect(device, handle, comm, &device_comm);
+      EXPECT_EQ(device_comm, nullptr);
+      return result;
+    };
+  } else {
+    net->connect = table->connect;
+    net->accept = table->accept;
+  }
+}
+
+// Data calls with int sizes, up to v8.
+template <typename Table>
+void FillIntSizes(const Table* table, Net* net) {
+  net->send = table->send;
+  net->receive = table->receive;
+}
+
+// NCCL presets the request of every second receive as it does where it can do without the completion.
+void PresetRequest(int n, void** request) {
+  static std::atomic<unsigned> calls{0};
+  if (n == 1 && calls++ % 2 == 0) *request = reinterpret_cast<void*>(nccl::kOptionalCompletion);
+}
+
+// With size_t sizes, from v9 on.
+template <typename Table>
+void FillLongSizes(const Table* table, Net* net) {
+  const auto communicator = net->communicator;
+  net->send = [table, communicator](void* comm, void* data, int size, int tag, void* memory, void** request) {
+    const auto bytes = static_cast<size_t>(size);
+    if constexpr (std::is_same_v<Table, nccl::NetV9>) {
+      return table->send(comm, data, bytes, tag, memory, request);
+    } else {
+      return table->send(comm, data, bytes, tag, memory, communicator->profiler_handle, request);
+    }
+  };
+  net->receive = [table, communicator](void* comm, int n, void** data, int* sizes, int* tags, void** memory,
+                                       void** request) {
+    std::vector<size_t> bytes(sizes, sizes + n);
+    PresetRequest(n, request);
+    if constexpr (std::is_same_v<Table, nccl::NetV9>) {
+      return table->receive(comm, n, data, bytes.data(), tags, memory, request);
+    } else {
+      std::vector<void*> handles(static_cast<size_t>(n), communicator->profiler_handle);
+      return table->receive(comm, n, data, bytes.data(), tags, memory, handles.data(), request);
+    }
+  };
+}
+
+void FillV10(const nccl::NetV10* table, Net* net) {
+  const auto communicator = net->communicator;
+  net->init = [table, communicator] { return table->init(Logger, communicator->profiler); };
+  net->listen = table->listen;
+  net->connect = [table, communicator](int device, void* handle, void** comm) {
+    void* device_comm = &device_comm;
+    nccl::CommunicatorConfig config{communicator->traffic_class};
+    const int result = table->connect(device, &config, handle, comm, &device_comm);
+    EXPECT_EQ(device_comm, nullptr);
+    return result;
+  };
+}
+
+template <typename Table>
+void FillWithContext(const Table* table, Net* net) {
+  const auto communicator = net->communicator;
+  net->init = [table, communicator] {
+    nccl::CommunicatorConfig config{communicator->traffic_class};
+    return table->init(&communicator->context, communicator->comm_id, &config, Logger, communicator->profiler);
+  };
+  net->finalize = [table, communicator] { return table->finalize(communicator->context); };
+  net->set_attributes = [table, communicator](const nccl::Attributes* attributes) {
+    nccl::Attributes copy = *attributes;
+    return table->set_attributes(communicator->context, &copy);
+  };
+  net->listen = [table, communicator](int device, void* handle, void** comm) {
+    return table->listen(communicator->context, device, handle, comm);
+  };
+  net->connect = [table, communicator](int device, void* handle, void** comm) {
+    void* device_comm = &device_comm;
+    const int result = table->connect(communicator->context, device, handle, comm, &device_comm);
+    EXPECT_EQ(device_comm, nullptr);
+    return result;
+  };
+}
+
+template <typename Table, typename Properties>
+Net Fill(const void* symbol, Net net) {
+  const auto* table = static_cast<const Table*>(symbol);
+  FillCommon<Properties>(table, &net);
+  if constexpr (requires { table->make_virtual_device; }) {
+    FillLongSizes(table, &net);
+    EXPECT_EQ(table->make_virtual_device, nullptr) << "NCCL would merge devices";
+  } else {
+    FillIntSizes(table, &net);
+  }
+  if constexpr (requires { table->finalize; }) {
+    FillWithContext(table, &net);
+    FillAccept(table, &net);
+  } else if constexpr (std::is_same_v<Table, nccl::NetV10>) {
+    FillV10(table, &net);
+    FillAccept(table, &net);
+  } else {
+    FillPlain(table, &net);
+  }
+  return net;
 }
 
 }  // namespace
@@ -127,26 +255,31 @@ Library::~Library() { EXPECT_EQ(dlclose(handle_), 0); }
 
 void* Library::Symbol(const char* name) const { return dlsym(handle_, name); }
 
-Net Library::Table(int version) const {
+Net Library::Table(int version, uint64_t comm_id, int traffic_class) const {
   Net net;
-  const std::string symbol = "ncclNetPlugin_v" + std::to_string(version);
-  const void* table = Symbol(symbol.c_str());
-  EXPECT_NE(table, nullptr) << symbol;
-  if (version == 6) {
-    const auto* v6 = static_cast<const nccl::NetV6*>(table);
-    FillCommon<nccl::PropertiesV6>(v6, &net);
-    net.connect = v6->connect;
-    net.accept = v6->accept;
-  } else if (version == 7) {
-    const auto* v7 = static_cast<const nccl::NetV7*>(table);
-    FillCommon<nccl::PropertiesV7>(v7, &net);
-    FillConnect(v7, &net);
-  } else {
-    const auto* v8 = static_cast<const nccl::NetV8*>(table);
-    FillCommon<nccl::PropertiesV8>(v8, &net);
-    FillConnect(v8, &net);
+  net.version = version;
+  net.communicator = std::make_shared<NcclCommunicator>();
+  net.communicator->comm_id = comm_id;
+  net.communicator->traffic_class = traffic_class;
+  const std::string name = "ncclNetPlugin_v" + std::to_string(version);
+  const void* table = Symbol(name.c_str());
+  EXPECT_NE(table, nullptr) << name;
+  switch (version) {
+    case 6:
+      return Fill<nccl::NetV6, nccl::PropertiesV6>(table, net);
+    case 7:
+      return Fill<nccl::NetV7, nccl::PropertiesV7>(table, net);
+    case 8:
+      return Fill<nccl::NetV8, nccl::PropertiesV8>(table, net);
+    case 9:
+      return Fill<nccl::NetV9, nccl::PropertiesV9>(table, net);
+    case 10:
+      return Fill<nccl::NetV10, nccl::PropertiesV9>(table, net);
+    case 11:
+      return Fill<nccl::NetV11, nccl::PropertiesV11>(table, net);
+    default:
+      return Fill<nccl::NetV12, nccl::PropertiesV12>(table, net);
   }
-  return net;
 }
 
 bool PollUntil(const std::function<bool()>& poll, int seconds) {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,15 @@ std::vector<std::string> LogLines();
 bool LogContains(const std::string& text);
 void ClearLog();
 
+// One communicator as the fake NCCL has it: what v10 and later tell a plugin about it.
+struct NcclCommunicator {
+  uint64_t comm_id = 1;
+  int traffic_class = nccl::kNoTrafficClass;
+  nccl::ProfilerCallback profiler = nullptr;
+  void* context = nullptr;          // from init, v11 on
+  void* profiler_handle = nullptr;  // given to the next data calls, v10 on
+};
+
 struct DeviceProperties {
   std::string name;
   uint64_t guid = 0;
@@ -34,12 +44,18 @@ struct DeviceProperties {
   int speed_mbps = 0;
   int max_comms = 0;
   int max_receives = 0;
+  int merged_devices = 0;  // v9 on
+  size_t max_bytes = 0;    // v9 on: the smaller of both
 };
 
 // The table of one API version behind one face.
 struct Net {
+  int version = 0;
   const char* name = nullptr;
+  std::shared_ptr<NcclCommunicator> communicator;
   std::function<int()> init;
+  std::function<int()> finalize;                               // v11 on; else empty
+  std::function<int(const nccl::Attributes*)> set_attributes;  // v11 on; else empty
   std::function<int(int*)> devices;
   std::function<int(int, DeviceProperties*)> properties;
   std::function<int(int, void*, void**)> listen;
@@ -57,6 +73,9 @@ struct Net {
   std::function<int(void*)> close_listen;
 };
 
+// Every version of the table, from the lowest.
+inline constexpr int kVersions[] = {6, 7, 8, 9, 10, 11, 12};
+
 // The library, as NCCL opens it.
 class Library {
  public:
@@ -66,7 +85,8 @@ class Library {
   Library& operator=(const Library&) = delete;
 
   void* Symbol(const char* name) const;
-  Net Table(int version) const;
+  // A communicator of NCCL's: its own context from v11 on.
+  Net Table(int version, uint64_t comm_id = 1, int traffic_class = nccl::kNoTrafficClass) const;
 
   template <typename Function>
   Function* Get(const char* name) const {

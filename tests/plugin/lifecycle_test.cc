@@ -52,36 +52,32 @@ TEST(PluginLibrary, ExportsItsTablesAndForgiveHAndNothingElse) {
   while (std::fgets(line, sizeof(line), names) != nullptr)
     exported.insert(std::string(line, std::strcspn(line, " ")));
   ASSERT_EQ(pclose(names), 0);
-  const std::set<std::string> expected = {"ncclNetPlugin_v6",
-                                          "ncclNetPlugin_v7",
-                                          "ncclNetPlugin_v8",
-                                          "forgive_last_error",
-                                          "forgive_step_begin",
-                                          "forgive_step_end",
-                                          "forgive_stats",
-                                          "forgive_step_begin_norm",
-                                          "forgive_step_stats",
-                                          "forgive_forgiven_ranges",
-                                          "forgive_ledger_lost",
-                                          "forgive_detector_create",
-                                          "forgive_detector_destroy",
-                                          "forgive_detector_of_process",
-                                          "forgive_detector_is_critical",
-                                          "forgive_detector_is_layer_critical",
-                                          "forgive_detector_observe",
-                                          "forgive_detector_stats",
-                                          "forgive_detector_save",
-                                          "forgive_detector_restore"};
+  std::set<std::string> expected = {"forgive_last_error",
+                                    "forgive_step_begin",
+                                    "forgive_step_end",
+                                    "forgive_stats",
+                                    "forgive_step_begin_norm",
+                                    "forgive_step_stats",
+                                    "forgive_forgiven_ranges",
+                                    "forgive_ledger_lost",
+                                    "forgive_detector_create",
+                                    "forgive_detector_destroy",
+                                    "forgive_detector_of_process",
+                                    "forgive_detector_is_critical",
+                                    "forgive_detector_is_layer_critical",
+                                    "forgive_detector_observe",
+                                    "forgive_detector_stats",
+                                    "forgive_detector_save",
+                                    "forgive_detector_restore"};
+  for (const int version : kVersions) expected.insert("ncclNetPlugin_v" + std::to_string(version));
   EXPECT_EQ(exported, expected);
 }
 
 TEST(PluginLibrary, IsProbedFromTheHighestVersionDownAsNcclDoes) {
   ExpectInChild({}, [] {
     const Library library;
-    for (int version = 12; version > 8; --version) {
-      EXPECT_EQ(library.Symbol(("ncclNetPlugin_v" + std::to_string(version)).c_str()), nullptr);
-    }
-    for (int version = 8; version >= 6; --version) EXPECT_STREQ(library.Table(version).name, "forgive");
+    EXPECT_EQ(library.Symbol("ncclNetPlugin_v13"), nullptr);
+    for (int version = 12; version >= 6; --version) EXPECT_STREQ(library.Table(version).name, "forgive");
     EXPECT_EQ(library.Symbol("ncclNetPlugin_v5"), nullptr);
     EXPECT_EQ(library.Symbol("ncclCollNetPlugin_v8"), nullptr);
   });
@@ -278,8 +274,8 @@ TEST(PluginEnvironment, ListensWithinItsPortRange) {
 
 TEST(PluginReload, KeepsWorkingAfterDlcloseAndDlopen) {
   ExpectInChild({}, [] {
-    for (int round = 0; round < 3; ++round) {
-      const int result = InitWith(6 + round, [](const Net& net) {
+    for (const int version : kVersions) {
+      const int result = InitWith(version, [](const Net& net) {
         Pair pair = MakePair(net, 50000);
         SendOne(net, &pair, 50000);
         ClosePair(net, &pair);

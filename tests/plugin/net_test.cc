@@ -42,6 +42,11 @@ TEST_P(PluginNet, OffersTheInterfaceAsAHostMemoryDeviceWithOneReceiveARequest) {
     EXPECT_EQ(properties.max_receives, 1);
     EXPECT_GT(properties.speed_mbps, 0);
     EXPECT_GT(properties.max_comms, 256);
+    if (net.version >= 9) {
+      EXPECT_EQ(properties.merged_devices, 1);
+      EXPECT_GE(properties.max_bytes, size_t{1} << 20);
+      EXPECT_LE(properties.max_bytes, size_t{INT32_MAX}) << "test's sizes are int";
+    }
     EXPECT_NE(net.properties(1, &properties), nccl::kSuccess);
     EXPECT_NE(net.properties(-1, &properties), nccl::kSuccess);
   });
@@ -433,7 +438,7 @@ TEST_P(PluginNet, FailsAConnectWhoseListenerIsGone) {
       {{"FORGIVE_PEER_TIMEOUT_S", "2"}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Api, PluginNet, ::testing::Values(6, 7, 8),
+INSTANTIATE_TEST_SUITE_P(Api, PluginNet, ::testing::ValuesIn(kVersions),
                          [](const auto& parameter) { return "v" + std::to_string(parameter.param); });
 
 }  // namespace
