@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: Apache-2.0
+// forgive_replay: which steps of a recorded run the detector calls critical, and what its errors would cost.
+#include <fmt/format.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+
+#include "testbed/replay/error.h"
+#include "testbed/replay/report.h"
+
+namespace {
+
+using forgive::replay::Findings;
+using forgive::replay::InputError;
+using forgive::replay::Options;
+
+void WriteFile(const std::string& file, const std::string& text) {
+  std::FILE* out = std::fopen(file.c_str(), "w");
+  if (out == nullptr) throw InputError(fmt::format("{}: cannot be written: {}", file, std::strerror(errno)));
+  const bool good = std::fwrite(text.data(), 1, text.size(), out) == text.size();
+  if ((std::fclose(out) != 0) || !good) {
+    std::filesystem::remove(file);
+    throw InputError(fmt::format("{}: cannot be written: {}", file, std::strerror(errno)));
+  }
+}
+
+// A file for the script that draws, gone when this is.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& text) {
+    const int file = mkstemp(name_.data());
+    if (file < 0) throw InputError(fmt::format("{}: cannot be made: {}", name_, std::strerror(errno)));
+    close(file);
+    WriteFile(name_, text);
+  }
+  ~TemporaryFile() { unlink(name_.c_str()); }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  const std::string& name() const { return name_; }
+
+ private:
+  std::string name_ = (std::filesystem::temp_directory_path() / "forgive_replay.XXXXXX").string();
+};
+
+void Draw(const std::string& json, const std::string& plot) {
+  std::error_code ignored;
+  const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
+  const std::string script = program.parent_path() / "forgive_replay_plot.py";
+  if (!std::filesystem::exists(script)) {
+    throw InputError(fmt::format("--plot: {} is missing; it is made with the build", script));
+  }
+  const TemporaryFile data(json);
+  const pid_t child = fork();
+  if (child == 0) {
+    execl("/usr/bin/python3", "python3", "-B", script.c_str(), data.name().c_str(), plot.c_str(), nullptr);
+    std::fprintf(stderr, "forgive_replay: --plot: /usr/bin/python3: %s\n", std::strerror(errno));
+    _exit(1);
+  }
+  int status = 0;
+  if (child < 0 || waitpid(child, &status, 0) != child || status != 0) {
+    throw InputError(fmt::format("--plot {}: not drawn", plot));
+  }
+}
+
+Findings Replay(const Options& options) {
+  Findings findings;
+  findings.rows = forgive::replay::ReadNorms(options.norms_file);
+  if (!options.truth_file.empty()) findings.labels = forgive::replay::ReadLabels(options.truth_file);
+  findings.classes = Classify(findings.rows, options, options.window, options.threshold);
+  findings.comparison = Compare(findings.rows, findings.classes, findings.labels);
+  if (!findings.labels.empty() && findings.comparison.labelled == 0) {
+    throw InputError(fmt::format("{}: labels none of the steps of {}", options.truth_file, options.norms_file));
+  }
+  if (options.sweep) findings.sweep = Sweep(findings.rows, options, findings.labels);
+  return findings;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const std::optional<Options> options = forgive::replay::ParseOptions(argc, argv);
+    if (!options) return 0;
+    const Findings findings = Replay(*options);
+    const std::string json = forgive::replay::ToJson(*options, findings);
+    if (!options->json_file.empty()) WriteFile(options->json_file, json);
+    if (!options->csv_file.empty()) WriteFile(options->csv_file, ToCsv(*options, findings));
+    for (const std::string& plot : options->plots) Draw(json, plot);
+    std::fputs(ToText(*options, findings).c_str(), stdout);
+    return 0;
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "forgive_replay: %s\n", error.what());
+    return 2;
+  }
+}
