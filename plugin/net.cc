@@ -84,10 +84,18 @@ Communicator* Checked(void* comm, Communicator::Kind kind) {
 }
 
 int Close(void* comm, Communicator::Kind kind, const char* name) {
-  Communicator* communicator = Checked(comm, kind);
-  if (communicator == nullptr) return Refuse(nccl::kInternalError, name);
+  Process* process = Process::Get();
   // A forked child must not touch the parent's engine; it has nothing to close.
-  if (communicator->generation() != ForkGeneration()) return nccl::kSuccess;
+  if (process == nullptr) return comm == nullptr ? Refuse(nccl::kInternalError, name) : nccl::kSuccess;
+  if (!process->live()->Remove(comm)) {
+    const bool inherited = comm != nullptr && ForkGeneration() != 0;
+    return inherited ? nccl::kSuccess : Refuse(nccl::kInternalError, name);
+  }
+  Communicator* communicator = Checked(comm, kind);
+  if (communicator == nullptr) {
+    process->live()->Add(comm);
+    return Refuse(nccl::kInternalError, name);
+  }
   communicator->Close();
   delete communicator;
   return nccl::kSuccess;
@@ -176,6 +184,7 @@ int Listen(void* named, int device, void* handle_bytes, void** listen_comm) {
                                         .context = std::move(context),
                                         .listener = std::move(listener),
                                         .accepted = nullptr};
+  process->live()->Add(*listen_comm);
   return nccl::kSuccess;
 }
 
@@ -218,6 +227,7 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
   }
   *send_comm = new Communicator(Communicator::Kind::kSend, process->engine(), process->facts(), slot,
                                 process->settings().abort_on_error);
+  process->live()->Add(*send_comm);
   return nccl::kSuccess;
 }
 
@@ -241,6 +251,7 @@ int Accept(void* comm, void** receive_comm) {
   }
   *receive_comm = new Communicator(Communicator::Kind::kReceive, process->engine(), process->facts(), slot,
                                    process->settings().abort_on_error);
+  process->live()->Add(*receive_comm);
   return nccl::kSuccess;
 }
 
@@ -307,21 +318,27 @@ int Test(void* request, int* done, int* sizes) {
   return made->communicator->Test(made, done, sizes);
 }
 
-int CloseSend(void* comm) { return Close(comm, Communicator::Kind::kSend, "closeSend: not a send communicator"); }
+int CloseSend(void* comm) {
+  return Close(comm, Communicator::Kind::kSend, "closeSend: not an open send communicator");
+}
 
 int CloseReceive(void* comm) {
-  return Close(comm, Communicator::Kind::kReceive, "closeRecv: not a receive communicator");
+  return Close(comm, Communicator::Kind::kReceive, "closeRecv: not an open receive communicator");
 }
 
 int CloseListen(void* comm) {
-  auto* listen = static_cast<ListenCommunicator*>(comm);
-  if (listen == nullptr) return Refuse(nccl::kInternalError, "closeListen: not a listen communicator");
-  if (listen->generation == ForkGeneration()) {
-    Engine* engine = listen->process->engine();
-    if (listen->accepted != nullptr) engine->Close(listen->accepted);
-    engine->CloseListener(listen->listener);
-    delete listen;
+  const char* const refusal = "closeListen: not an open listen communicator";
+  Process* process = Process::Get();
+  if (process == nullptr) return comm == nullptr ? Refuse(nccl::kInternalError, refusal) : nccl::kSuccess;
+  if (!process->live()->Remove(comm)) {
+    const bool inherited = comm != nullptr && ForkGeneration() != 0;
+    return inherited ? nccl::kSuccess : Refuse(nccl::kInternalError, refusal);
   }
+  auto* listen = static_cast<ListenCommunicator*>(comm);
+  Engine* engine = listen->process->engine();
+  if (listen->accepted != nullptr) engine->Close(listen->accepted);
+  engine->CloseListener(listen->listener);
+  delete listen;
   return nccl::kSuccess;
 }
 

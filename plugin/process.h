@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "dataplane/engine.h"
@@ -29,6 +30,24 @@ struct ConnectingTable {
   std::map<uint64_t, std::shared_ptr<ConnectionSlot>> slots;
 };
 
+// The communicators that NCCL holds by plain pointer. A close of one that is not there is an error and no crash.
+class LiveTable {
+ public:
+  void Add(const void* comm) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    live_.insert(comm);
+  }
+  // False: not a live one.
+  bool Remove(const void* comm) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return live_.erase(comm) != 0;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::unordered_set<const void*> live_;
+};
+
 // Made by the first init that succeeds; it lives until the process ends, across dlclose and dlopen, because until
 // v11 NCCL never says that it is done. A forked child has none until it initialises its own.
 class Process {
@@ -47,6 +66,7 @@ class Process {
   ConnectingTable* connecting() { return &connecting_; }
   forgive_detector* detector() { return &detector_; }
   ContextTable* contexts() const { return &contexts_; }
+  LiveTable* live() { return &live_; }
 
   // What v10's init gave, for communicators without a context; nullptr: none.
   void SetProfilerCallback(nccl::ProfilerCallback profiler) { profiler_.store(profiler, std::memory_order_release); }
@@ -72,6 +92,7 @@ class Process {
   ConnectingTable connecting_;
   forgive_detector detector_;
   mutable ContextTable contexts_;
+  LiveTable live_;
   std::atomic<nccl::ProfilerCallback> profiler_{nullptr};
   std::mutex steps_mutex_;  // one step_begin or step_end at a time
 };

@@ -9,6 +9,7 @@
 #include <deque>
 #include <thread>
 
+#include "call_clock.h"
 #include "fake_nccl.h"
 
 namespace forgive::testing {
@@ -21,10 +22,12 @@ class PluginNet : public ::testing::TestWithParam<int> {
            std::vector<std::pair<std::string, std::string>> environment = {}) {
     const int version = GetParam();
     ExpectInChild(environment, [&] {
+      CallClock clock;
       const Library library;
-      const Net net = library.Table(version);
+      const Net net = clock.Wrap(library.Table(version));
       ASSERT_EQ(net.init(), nccl::kSuccess) << (LogLines().empty() ? "" : LogLines().back());
       body(net);
+      clock.ExpectNothingBlocked();
     });
   }
 };

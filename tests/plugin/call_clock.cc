@@ -1,0 +1,130 @@
+// SPDX-License-Identifier: Apache-2.0
+// Durations of calls, less the time without a processor.
+#include "call_clock.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <time.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+
+namespace forgive::testing {
+namespace {
+
+uint64_t Now(clockid_t clock) {
+  timespec now{};
+  clock_gettime(clock, &now);
+  return static_cast<uint64_t>(now.tv_sec) * 1000000000 + static_cast<uint64_t>(now.tv_nsec);
+}
+
+// Nanoseconds that the threads of this process have been ready without a processor. 0 where the kernel does not say.
+uint64_t WaitedForProcessorNs() {
+  uint64_t sum = 0;
+  DIR* tasks = opendir("/proc/self/task");
+  if (tasks == nullptr) return 0;
+  while (const dirent* entry = readdir(tasks)) {
+    char name[300];
+    std::snprintf(name, sizeof(name), "/proc/self/task/%s/schedstat", entry->d_name);
+    const int file = open(name, O_RDONLY | O_CLOEXEC);
+    if (file < 0) continue;
+    char text[128] = {};
+    if (read(file, text, sizeof(text) - 1) > 0) {
+      char* end = nullptr;
+      std::strtoull(text, &end, 10);
+      sum += std::strtoull(end, nullptr, 10);
+    }
+    close(file);
+  }
+  closedir(tasks);
+  return sum;
+}
+
+long VoluntarySwitches() {
+  rusage usage{};
+  getrusage(RUSAGE_THREAD, &usage);
+  return usage.ru_nvcsw;
+}
+
+}  // namespace
+
+template <typename... Arguments>
+std::function<int(Arguments...)> CallClock::Measure(const char* kind, std::function<int(Arguments...)> call) {
+  if (!call) return call;
+  return [this, kind, call](Arguments... arguments) {
+    // Each pair of readings encloses the ones within: what the waits say always lies inside of `whole`.
+    const uint64_t whole_begin = Now(CLOCK_MONOTONIC);
+    const uint64_t waited = WaitedForProcessorNs();
+    const long switches = VoluntarySwitches();
+    const uint64_t processor_begin = Now(CLOCK_THREAD_CPUTIME_ID);
+    const uint64_t begin = Now(CLOCK_MONOTONIC);
+    const int result = call(arguments...);
+    const uint64_t duration = Now(CLOCK_MONOTONIC) - begin;
+    const uint64_t processor = Now(CLOCK_THREAD_CPUTIME_ID) - processor_begin;
+    uint64_t own = 0;
+    if (duration > kBoundNs) {
+      // It computed for so long, or it slept by its own will; being preempted is neither.
+      const bool slept = VoluntarySwitches() != switches;
+      const uint64_t without = WaitedForProcessorNs() - waited;
+      const uint64_t whole = Now(CLOCK_MONOTONIC) - whole_begin;
+      own = slept ? std::min(duration, whole - std::min(whole, without)) : processor;
+    }
+    const std::lock_guard<std::mutex> lock(mutex_);
+    Kind& seen = kinds_[kind];
+    ++seen.calls;
+    if (own > kBoundNs) ++seen.over;
+    seen.longest_ns = std::max(seen.longest_ns, own);
+    return result;
+  };
+}
+
+Net CallClock::Wrap(const Net& net) {
+  Net timed = net;
+  timed.init = net.init;  // reads the settings, opens sockets and starts threads: the one call that may take longer
+  timed.finalize = Measure("finalize", net.finalize);
+  timed.set_attributes = Measure("setNetAttr", net.set_attributes);
+  timed.devices = Measure("devices", net.devices);
+  timed.properties = Measure("getProperties", net.properties);
+  timed.listen = Measure("listen", net.listen);
+  timed.connect = Measure("connect", net.connect);
+  timed.accept = Measure("accept", net.accept);
+  timed.register_memory = Measure("regMr", net.register_memory);
+  timed.register_dma_buffer = Measure("regMrDmaBuf", net.register_dma_buffer);
+  timed.deregister_memory = Measure("deregMr", net.deregister_memory);
+  timed.send = Measure("isend", net.send);
+  timed.receive = Measure("irecv", net.receive);
+  timed.flush = Measure("iflush", net.flush);
+  timed.test = Measure("test", net.test);
+  timed.close_send = Measure("closeSend", net.close_send);
+  timed.close_receive = Measure("closeRecv", net.close_receive);
+  timed.close_listen = Measure("closeListen", net.close_listen);
+  return timed;
+}
+
+std::string CallClock::Blocking() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::string blocking;
+  for (const auto& [name, kind] : kinds_) {
+    if (kind.over < 3 || kind.over * 20 < kind.calls) continue;
+    blocking += name + ": " + std::to_string(kind.over) + " of " + std::to_string(kind.calls) + " calls, longest " +
+                std::to_string(kind.longest_ns / 1000) + " us; ";
+  }
+  return blocking;
+}
+
+uint64_t CallClock::calls() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  uint64_t calls = 0;
+  for (const auto& [name, kind] : kinds_) calls += kind.calls;
+  return calls;
+}
+
+void CallClock::ExpectNothingBlocked() {
+  EXPECT_EQ(Blocking(), "") << "a call must not block for more than a millisecond";
+}
+
+}  // namespace forgive::testing
