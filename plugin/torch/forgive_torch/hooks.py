@@ -1,0 +1,175 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Communication hooks for DistributedDataParallel and FSDP, and the process group that carries gradients."""
+# No postponed annotations here: DDP looks at the real types of a hook's arguments.
+import inspect
+from typing import Any, Callable, Optional
+
+import torch
+import torch.distributed as dist
+
+from .detector import Detector
+from .library import ForgiveError
+from .scheduler import StepScheduler
+
+# What carries a bucket: sums the tensor over the group's ranks, in place, and gives a future of that tensor.
+Carrier = Callable[[Any, torch.Tensor], torch.futures.Future[torch.Tensor]]
+
+TRAFFIC_CLASS = 105  # of the gradient communicator, where NCCL takes one
+
+
+def gradient_group(ranks: Optional[list[int]] = None, backend: Optional[str] = None) -> Any:
+    """A process group of its own for gradients, marked for the plugin where this PyTorch can: by NCCL's traffic class
+    (PyTorch 2.8 and later) and by its description, which becomes the communicator's name. Every rank must call it."""
+    if not dist.is_initialized():
+        raise ForgiveError("forgive_torch.gradient_group(): call init_process_group first")
+    backend = backend or dist.get_backend()
+    options: dict[str, Any] = {"ranks": ranks, "backend": backend}
+    if "group_desc" in inspect.signature(dist.new_group).parameters:
+        options["group_desc"] = "forgive_gradients"
+    if backend == "nccl":
+        nccl = dist.ProcessGroupNCCL.Options()
+        if hasattr(getattr(nccl, "config", None), "traffic_class"):
+            nccl.config.traffic_class = TRAFFIC_CLASS
+            options["pg_options"] = nccl
+    return dist.new_group(**options)
+
+
+def all_reduce_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """One all-reduce."""
+    return dist.all_reduce(tensor, group=group, async_op=True).get_future().then(lambda future: future.value()[0])
+
+
+def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    """A reduce-scatter and an all-gather of the shards, so that the two phases are two collectives. gloo, which has no
+    reduce-scatter, does an all-to-all and a local sum in rank order (the direct kind). Waits on CPU tensors."""
+    group = group if group is not None else dist.group.WORLD
+    ranks = dist.get_world_size(group)
+    count = -(-tensor.numel() // ranks) * ranks
+    padded = tensor if count == tensor.numel() else torch.nn.functional.pad(tensor, (0, count - tensor.numel()))
+    if dist.get_backend(group) == "nccl":
+        shard = torch.empty(count // ranks, dtype=tensor.dtype, device=tensor.device)
+        dist.reduce_scatter_tensor(shard, padded, group=group)
+        if padded is tensor:
+            work = dist.all_gather_into_tensor(tensor, shard, group=group, async_op=True)
+            return work.get_future().then(lambda _: tensor)
+        whole = torch.empty_like(padded)
+        dist.all_gather_into_tensor(whole, shard, group=group)
+    else:
+        parts = torch.empty_like(padded)
+        dist.all_to_all_single(parts, padded, group=group)
+        pieces = list(parts.chunk(ranks))
+        shard = pieces[0].clone()
+        for piece in pieces[1:]:
+            shard += piece
+        gathered = [torch.empty_like(shard) for _ in range(ranks)]
+        dist.all_gather(gathered, shard, group=group)
+        whole = torch.cat(gathered)
+    tensor.copy_(whole[: tensor.numel()])
+    return _done(tensor)
+
+
+def _done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
+    devices = [tensor.device] if tensor.device.type == "cuda" else None
+    future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
+    future.set_result(tensor)
+    return future
+
+
+def _synchronize(tensor: Optional[torch.Tensor]) -> None:
+    if tensor is not None and tensor.device.type == "cuda":
+        torch.cuda.synchronize(tensor.device)
+
+
+class GradientHook:
+    """A DDP communication hook: begins a step at its first bucket, computes the norm of the rank's own gradients,
+    passes the buckets on, and ends the step before the next forward pass (or at the last bucket, if the carrier has
+    then finished). Averages, as DDP does without a hook.
+
+    per_layer: one norm a parameter instead of the whole model's; the detector must then have as many layers.
+    """
+
+    def __init__(self, scheduler: StepScheduler, carrier: Carrier = all_reduce_carrier, *,
+                 parameters: Optional[list[torch.nn.Parameter]] = None, per_layer: bool = False):
+        self.scheduler = scheduler
+        self.carrier = carrier
+        self._layer_of = {id(parameter): place for place, parameter in enumerate(parameters or [])}
+        self._per_layer = per_layer
+        self._norms: list[tuple[int, torch.Tensor]] = []  # (layer, norm) of this step
+        self._last: Optional[torch.Tensor] = None         # a tensor of the open step, for its device
+        self._futures: list[Any] = []
+        self.last_norm: Optional[float] = None            # the whole model's, of the last step that ended
+
+    def __call__(self, group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+        buffer = bucket.buffer()
+        if bucket.index() == 0 and self.scheduler.step_open is not None:
+            self.finish()  # a backward pass without a forward pass before it
+        if self.scheduler.step_open is None:
+            _synchronize(buffer)
+            self.scheduler.begin()
+        self._note_norms(bucket, buffer)
+        self._last = buffer
+        buffer.div_(dist.get_world_size(group))
+        future = self.carrier(group, buffer)
+        self._futures.append(future)
+        if bucket.is_last() and buffer.device.type == "cpu" and all(each.done() for each in self._futures):
+            self.finish()
+        return future
+
+    def _note_norms(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> None:
+        if not self._per_layer:
+            self._norms.append((0, torch.linalg.vector_norm(buffer)))
+            return
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
+            self._norms.append((self._layer_of[id(parameter)], torch.linalg.vector_norm(gradient)))
+
+    def finish(self) -> None:
+        """Ends the open step, if there is one. The model's next forward pass calls it; call it before anything else
+        that communicates on the gradient group, and before a checkpoint."""
+        if self.scheduler.step_open is None:
+            return
+        for future in self._futures:
+            future.wait()
+        _synchronize(self._last)
+        squares = [0.0] * self.scheduler.detector.layers
+        for layer, norm in self._norms:
+            squares[layer] += float(norm) ** 2
+        self.last_norm = sum(squares) ** 0.5
+        self._norms, self._futures, self._last = [], [], None
+        self.scheduler.end([square ** 0.5 for square in squares])
+
+
+def register(model: torch.nn.parallel.DistributedDataParallel, detector: Optional[Detector] = None, *,
+             scheduler: Optional[StepScheduler] = None, carrier: Carrier = all_reduce_carrier,
+             per_layer: bool = False, expected_bytes: int = 0) -> GradientHook:
+    """Puts a GradientHook on a DDP model. Its process group should be gradient_group(). Without NCCL beneath, steps
+    are classified but no budget is opened, unless a scheduler with a plugin is given."""
+    group = model.process_group
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    if scheduler is None:
+        layers = len(parameters) if per_layer else 1
+        detector = detector or Detector(layers=layers)
+        plugin = None if dist.get_backend(group) == "nccl" else False
+        scheduler = StepScheduler(detector, expected_bytes=expected_bytes, plugin=plugin)
+    if per_layer and scheduler.detector.layers != len(parameters):
+        raise ForgiveError(f"per_layer: the model has {len(parameters)} parameters with gradients, the detector has "
+                           f"{scheduler.detector.layers} layers")
+    hook = GradientHook(scheduler, carrier, parameters=parameters, per_layer=per_layer)
+    model.register_comm_hook(group, hook.__call__)  # a function: DDP asks for its name
+    model.register_forward_pre_hook(lambda module, inputs: hook.finish())
+    return hook
+
+
+def fsdp_hook(state: StepScheduler, gradient: torch.Tensor, output: Optional[torch.Tensor] = None) -> None:
+    """A hook for FullyShardedDataParallel.register_comm_hook(scheduler, fsdp_hook): begins a step at the first
+    gradient and reduce-scatters; the loop ends it with scheduler.end(norm) after backward. Parameters travel by
+    all-gathers on the same group within the step, which the operator's word forbids: use it only where the plugin
+    proves collectives by itself, with enable(promise=False) (docs/using-with-pytorch.md)."""
+    if state.step_open is None:
+        _synchronize(gradient)
+        state.begin()
+    group = dist.group.WORLD
+    gradient.div_(dist.get_world_size(group))
+    if output is None:
+        dist.all_reduce(gradient, group=group)
+    else:
+        dist.reduce_scatter_tensor(output, gradient, group=group)

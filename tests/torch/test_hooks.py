@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The DDP hook between processes over gloo: it changes no bit, one step a backward pass, norms, several carriers."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+torch = pytest.importorskip("torch")
+SOURCE = pathlib.Path(os.environ["FORGIVE_SOURCE"])
+MODES = ("none", "sum", "split", "layers")
+STEPS = 5
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """By mode: the parameters and the findings of each of two ranks after a few steps."""
+    out, worker = tmp_path_factory.mktemp("trained"), SOURCE / "tests" / "torch" / "worker.py"
+    environment = dict(os.environ, PYTHONPATH=str(SOURCE / "plugin" / "torch"), GLOO_SOCKET_IFNAME="lo")
+    import conftest
+    words = [str(conftest.a_free_port()), ",".join(MODES), str(STEPS), str(out)]
+    processes = [subprocess.Popen([sys.executable, "-B", worker, str(rank), "2", *words], env=environment,
+                                  stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    for process in processes:
+        _, said = process.communicate(timeout=120)
+        assert process.returncode == 0, said
+    return {mode: ([torch.load(out / f"{mode}.{rank}.pt") for rank in range(2)],
+                   [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)])
+            for mode in MODES}
+
+
+def bits(tensor):
+    return tensor.numpy().tobytes()
+
+
+def test_the_hook_changes_no_bit(trained):
+    plain, hooked = trained["none"][0], trained["sum"][0]
+    assert bits(plain[0]) == bits(plain[1]) == bits(hooked[0]) == bits(hooked[1])
+
+
+@pytest.mark.parametrize("mode", ["sum", "split", "layers"])
+def test_a_backward_pass_is_a_step_judged_by_the_ranks_own_gradients(trained, mode):
+    found = trained[mode][1]
+    for rank in found:
+        assert rank["steps"] == STEPS and rank["classes"][:2] == [True, True]
+        for own, judged in rank["norms"]:
+            assert judged == pytest.approx(own, rel=1e-5)
+    assert found[0]["norms"] != found[1]["norms"]
+
+
+def test_a_reduce_scatter_and_an_all_gather_give_the_same_training(trained):
+    plain, split = trained["none"][0], trained["split"][0]
+    assert bits(split[0]) == bits(split[1])
+    torch.testing.assert_close(split[0], plain[0])

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a small training over gloo: worker.py RANK RANKS PORT MODE,... STEPS FOLDER."""
+import json
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+import forgive_torch
+
+
+def train(rank, mode, steps, out):
+    torch.manual_seed(1)
+    net = torch.nn.Sequential(torch.nn.Linear(20, 301), torch.nn.Tanh(), torch.nn.Linear(301, 3))
+    group = forgive_torch.gradient_group()
+    model = DistributedDataParallel(net, process_group=group, bucket_cap_mb=0.01)
+    hook = None
+    if mode != "none":
+        carrier = forgive_torch.reduce_scatter_carrier if mode == "split" else forgive_torch.all_reduce_carrier
+        layers = len(list(net.parameters())) if mode == "layers" else 1
+        hook = forgive_torch.register(model, forgive_torch.Detector(window=1, layers=layers), carrier=carrier,
+                                      per_layer=mode == "layers")
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    data = torch.Generator().manual_seed(100 + rank)
+    norms, classes = [], []
+    for _ in range(steps):
+        inputs, targets = torch.randn(16, 20, generator=data), torch.randn(16, 3, generator=data)
+        optimizer.zero_grad()
+        with model.no_sync():  # the rank's own gradient, by which the norm is judged; it is accumulated twice
+            torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        own = torch.cat([p.grad.flatten() for p in net.parameters()]).norm().item()
+        optimizer.zero_grad()
+        torch.nn.functional.mse_loss(model(inputs), targets).backward()
+        if hook is not None:
+            hook.finish()
+            classes.append(hook.scheduler.critical)
+            norms.append((own, hook.last_norm))
+        optimizer.step()
+    parameters = torch.cat([p.detach().flatten() for p in net.parameters()])
+    torch.save(parameters, f"{out}/{mode}.{rank}.pt")
+    with open(f"{out}/{mode}.{rank}.json", "w", encoding="utf-8") as file:
+        json.dump({"norms": norms, "classes": classes, "steps": hook.scheduler.next_step - 1 if hook else 0}, file)
+
+
+def main(rank, ranks, port, modes, steps, out):
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    for mode in modes.split(","):
+        train(rank, mode, steps, out)
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3], sys.argv[4], int(sys.argv[5]), sys.argv[6])
