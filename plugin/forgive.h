@@ -97,6 +97,13 @@ typedef struct forgive_stats_v1 {
   uint64_t socket_drops; /* packets the kernel dropped for want of socket buffer, where it says so */
   uint64_t not_posted_operator_latch; /* posts refused eligibility by the 4 x rule */
   uint64_t budget_violations;
+  /* What the drivers and the engine saw, in packets. */
+  uint64_t send_errors;     /* packets that the kernel refused for good, e.g. as too large: recovered as drops */
+  uint64_t truncated;       /* datagrams that arrived cut by a local buffer, or unlike what the driver takes: drops */
+  uint64_t raw_packets;     /* cut packets that only the raw path saw */
+  uint64_t faults_injected; /* by FORGIVE_FAULT */
+  uint64_t stale_reports;   /* reports that had been acted on before, or were too old to tell: not acted on again */
+  uint64_t events_full;     /* packets not taken because the endpoint's events had not been drained */
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);

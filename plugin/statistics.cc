@@ -47,6 +47,17 @@ bool WithinBounds(const forgive_step_stats_t& step) {
          forgiven * (Fraction::kOne - step.p_ppm) <= uint128{step.received} * step.p_ppm;
 }
 
+// Every counter of the drivers: one that is added to the structure must be published here too.
+static_assert(sizeof(DriverCounters) == 5 * sizeof(uint64_t));
+
+void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
+  out->socket_drops = driver.socket_drops;
+  out->send_errors = driver.send_errors;
+  out->truncated = driver.truncated;
+  out->raw_packets = driver.raw_packets;
+  out->faults_injected = driver.faults_injected;
+}
+
 void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
   line->BeginObject("totals")
       .Number("steps", totals.steps)
@@ -92,6 +103,12 @@ void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
       .Number("socket_drops", totals.socket_drops)
       .Number("not_posted_operator_latch", totals.not_posted_operator_latch)
       .Number("budget_violations", totals.budget_violations)
+      .Number("send_errors", totals.send_errors)
+      .Number("truncated", totals.truncated)
+      .Number("raw_packets", totals.raw_packets)
+      .Number("faults_injected", totals.faults_injected)
+      .Number("stale_reports", totals.stale_reports)
+      .Number("events_full", totals.events_full)
       .EndObject();
 }
 
@@ -265,7 +282,9 @@ void Statistics::FillTotals(forgive_stats_t* out) {
   out->replayed = c.replayed;
   out->bad_crc = c.bad_crc;
   out->out_of_window = c.out_of_window;
-  out->socket_drops = snapshot.driver.socket_drops;
+  FillDriver(snapshot.driver, out);
+  out->stale_reports = c.stale_reports;
+  out->events_full = c.events_full;
   out->not_posted_operator_latch = facts_->refused_posts();
   const std::lock_guard<std::mutex> lock(mutex_);
   out->steps = steps_begun_;

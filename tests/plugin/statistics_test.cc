@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 // forgive.h's arguments, the ledger's limit, and the statistics file.
+#include <arpa/inet.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
+#include <sys/socket.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "ring_steps.h"
 
@@ -144,6 +148,80 @@ TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
   EXPECT_EQ(lines.back()["totals"]["forgiven_bytes"], forgiven);
   EXPECT_EQ(lines.back()["totals"]["steps"], 3u);
   EXPECT_GT(lines.back()["ledger_lines"], 0u);
+  EXPECT_GT(lines.back()["totals"]["faults_injected"], 0u);
+  for (const char* name :
+       {"socket_drops", "send_errors", "truncated", "raw_packets", "stale_reports", "events_full"}) {
+    EXPECT_TRUE(lines.back()["totals"].contains(name)) << name;
+  }
+}
+
+// ---- What drivers and engine count ----
+
+forgive_stats_t Totals(const Interface& forgive) {
+  forgive_stats_t totals{};
+  totals.size = sizeof(totals);
+  EXPECT_EQ(forgive.stats(&totals), FORGIVE_OK) << forgive.last_error();
+  return totals;
+}
+
+// Asks until the totals say so: they are a little behind.
+bool Say(const Interface& forgive, const std::function<bool(const forgive_stats_t&)>& expected) {
+  return PollUntil([&] { return expected(Totals(forgive)); }, 20);
+}
+
+// The UDP port of the engine, from the line at init.
+uint16_t EnginePort() {
+  const std::regex pattern("udp 127\\.0\\.0\\.1:([0-9]+)");
+  std::smatch match;
+  for (const std::string& line : LogLines()) {
+    if (std::regex_search(line, match, pattern)) return static_cast<uint16_t>(std::stoi(match[1]));
+  }
+  ADD_FAILURE() << "no line names the engine's port";
+  return 0;
+}
+
+TEST(PluginCounters, CountACutPacketThatNoSwitchAnswersForAsTruncated) {
+  RunPlugin({{"FORGIVE_TRIM_NEEDS_DSCP", "1"}}, [](const Net&, const Interface& forgive) {
+    // The header of a data packet of 4,096 bytes that are not there, without the trimmed code point.
+    uint8_t header[56] = {1, 1, 0, 0, 0x10, 0};
+    sockaddr_in engine{};
+    engine.sin_family = AF_INET;
+    engine.sin_port = htons(EnginePort());
+    engine.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+    const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(sendto(fd, header, sizeof(header), 0, reinterpret_cast<const sockaddr*>(&engine), sizeof(engine)),
+              static_cast<ssize_t>(sizeof(header)));
+    close(fd);
+    EXPECT_TRUE(Say(forgive, [](const forgive_stats_t& totals) { return totals.truncated == 1; }));
+    // Where the raw path is permitted it has seen the packet, and nobody else.
+    const bool raw_path = LogContains("raw path for cut packets");
+    EXPECT_EQ(Totals(forgive).raw_packets, raw_path ? 1u : 0u);
+    EXPECT_EQ(Totals(forgive).send_errors, 0u);
+  });
+}
+
+TEST(PluginCounters, CountPacketsThatTheKernelRefusesAsSendErrors) {
+  // From 127.0.0.1 nothing leaves the machine: the kernel refuses every packet to this relay.
+  RunPlugin({{"FORGIVE_RELAY", "192.0.2.1:9"}}, [](const Net& net, const Interface& forgive) {
+    alignas(8) char handle[nccl::kHandleBytes];
+    void* listen_comm = nullptr;
+    ASSERT_EQ(net.listen(0, handle, &listen_comm), nccl::kSuccess);
+    void* send_comm = nullptr;
+    ASSERT_EQ(net.connect(0, handle, &send_comm), nccl::kSuccess);
+    EXPECT_TRUE(Say(forgive, [](const forgive_stats_t& totals) { return totals.send_errors > 0; }));
+    EXPECT_EQ(net.close_listen(listen_comm), nccl::kSuccess);
+  });
+}
+
+TEST(PluginCounters, CountInjectedFaultsAndTheReportsThatAreNotActedOnTwice) {
+  RunPlugin({{"FORGIVE_FAULT", "duplicate=1,seed=3"}}, [](const Net& net, const Interface& forgive) {
+    RingConnection ring = MakeRing(net);
+    Transfer(net, &ring.pair, 4, kPosted, kPosted, nullptr);
+    EXPECT_TRUE(Say(forgive, [](const forgive_stats_t& totals) { return totals.stale_reports > 0; }));
+    const forgive_stats_t totals = Totals(forgive);
+    EXPECT_GT(totals.faults_injected, totals.reports_received);
+    EXPECT_EQ(totals.truncated + totals.send_errors + totals.events_full, 0u);
+  });
 }
 
 TEST(PluginStatistics, AFileThatCannotBeWrittenIsSaidOnceAndDoesNotStopTheJob) {
