@@ -317,14 +317,13 @@ void Statistics::WriteSample(uint64_t now_ns) {
   for (const ConnectionSample& sample : samples) {
     packet_bytes = std::max<uint64_t>(packet_bytes, sample.facts.max_payload);
   }
-  const bool exhausted = account.open && account.forgiven + account.outstanding + packet_bytes > account.budget;
   line.Number("step", account.step)
       .Boolean("open", account.open)
       .Number("received", account.received)
       .Number("forgiven", account.forgiven)
       .Number("outstanding", account.outstanding)
       .Number("budget", account.budget)
-      .Boolean("exhausted", exhausted);
+      .Boolean("exhausted", account.open && Exhausted(account, packet_bytes));
   line.BeginArray("connections");
   for (const ConnectionSample& sample : samples) {
     char id[24];

@@ -176,8 +176,7 @@ void StepTable::Forgive(StepIndex index, uint64_t bytes, uint64_t counted_bytes,
 }
 
 bool StepTable::Exhausted(StepIndex index, uint32_t packet_bytes) const {
-  const StepAccount& entry = account(index);
-  return !entry.open || entry.forgiven + entry.outstanding + packet_bytes > entry.budget;
+  return forgive::Exhausted(account(index), packet_bytes);
 }
 
 // A connection of packet size s says exhausted while used + s > budget, with kUnitBytes <= s <= kMaxPayloadBytes:

@@ -45,6 +45,11 @@ struct StepAccount {
   uint32_t messages = 0;  // posted and unfinished
 };
 
+// Seed: budget-exhausted, for a connection whose largest packet is packet_bytes. True if the step is not open.
+constexpr bool Exhausted(const StepAccount& account, uint64_t packet_bytes) {
+  return !account.open || account.forgiven + account.outstanding + packet_bytes > account.budget;
+}
+
 enum class StepResult : uint8_t { kOk, kStepOpen, kNotRising, kTableFull, kNotOpen };
 
 // The step table (seed: State per training step). One per receiving rank, shared by all flows to it, owned by the
@@ -92,7 +97,7 @@ class StepTable {
   // Charges what Decide allowed: counted_bytes of them (all, as every trim is counted first) leave outstanding.
   void Forgive(StepIndex index, uint64_t bytes, uint64_t counted_bytes, uint32_t contributions);
 
-  // Seed: budget-exhausted for a connection whose largest packet is packet_bytes. True if the step is not open.
+  // The same of an entry.
   bool Exhausted(StepIndex index, uint32_t packet_bytes) const;
 
   // Rises whenever a flag of some connection may have changed.

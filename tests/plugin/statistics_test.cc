@@ -125,6 +125,7 @@ TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
   EXPECT_EQ(lines.back()["type"], "final");
   uint64_t steps = 0;
   uint64_t forgiven = 0;
+  uint64_t exhausted = 0;
   bool sampled_connections = false;
   for (const nlohmann::json& line : lines) {
     if (line["type"] == "step") {
@@ -136,6 +137,10 @@ TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
     }
     if (line["type"] == "sample" && !line["connections"].empty()) {
       sampled_connections = true;
+      // As the reports of these connections say it.
+      const uint64_t used = line["forgiven"].get<uint64_t>() + line["outstanding"].get<uint64_t>();
+      EXPECT_EQ(line["exhausted"], line["open"] == true && used + 4096 > line["budget"].get<uint64_t>()) << line;
+      exhausted += line["exhausted"] == true;
       for (const auto& connection : line["connections"]) {
         EXPECT_TRUE(connection.contains("rate_bps") && connection.contains("exempt") && connection.contains("sends"));
         EXPECT_EQ(connection["id"].get<std::string>().size(), 16u);
@@ -144,6 +149,7 @@ TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
   }
   EXPECT_EQ(steps, 3u);
   EXPECT_TRUE(sampled_connections);
+  EXPECT_GT(exhausted, 0u);
   EXPECT_GT(forgiven, 0u);
   EXPECT_EQ(lines.back()["totals"]["forgiven_bytes"], forgiven);
   EXPECT_EQ(lines.back()["totals"]["steps"], 3u);

@@ -169,6 +169,18 @@ TEST(StepTable, IsExhaustedWhileForgivenAndOutstandingAndOnePacketExceedTheBudge
   EXPECT_FALSE(step.table.Exhausted(step.index, 4096));
 }
 
+TEST(StepTable, SaysOfAnAccountByItselfWhatItSaysOfItsEntry) {
+  OneStep step(100000);
+  step.table.CountReceived(step.index, 90000);
+  step.table.CountTrimmed(step.index, 5904);
+  const StepAccount account = step.table.account(step.index);
+  EXPECT_FALSE(Exhausted(account, 4096));
+  EXPECT_TRUE(Exhausted(account, 4097));
+  StepAccount closed = account;
+  closed.open = false;
+  EXPECT_TRUE(Exhausted(closed, 16));
+}
+
 TEST(StepTable, RaisesChangesWheneverTheExhaustedFlagOfSomePacketSizeFlips) {
   OneStep step(100000);
   const uint32_t sizes[] = {16, 1024, 1456, 4096};
