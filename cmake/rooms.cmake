@@ -26,6 +26,17 @@ function(forgive_room target folder)
   endif()
 endfunction()
 
+# forgive_headers(target scope header...): single headers of other rooms for a target, and nothing else of these rooms.
+function(forgive_headers target scope)
+  set(root ${CMAKE_BINARY_DIR}/include/${target}_headers)
+  foreach(header ${ARGN})
+    get_filename_component(folder ${root}/${header} DIRECTORY)
+    file(MAKE_DIRECTORY ${folder})
+    file(CREATE_LINK ${CMAKE_SOURCE_DIR}/${header} ${root}/${header} SYMBOLIC)
+  endforeach()
+  target_include_directories(${target} ${scope} ${root})
+endfunction()
+
 # forgive_test(name LABELS label... SOURCES file... LIBRARIES target...): one gtest program, one ctest entry.
 function(forgive_test name)
   cmake_parse_arguments(arg "" "TIMEOUT" "LABELS;SOURCES;LIBRARIES" ${ARGN})

@@ -4,12 +4,13 @@
 
 #include <algorithm>
 #include <array>
-#include <charconv>
 #include <cstring>
 #include <string_view>
 #include <vector>
 
 #include "dataplane/clock.h"
+#include "dataplane/parse_fraction.h"
+#include "dataplane/parse_number.h"
 #include "transport/draw.h"
 #include "transport/wire.h"
 
@@ -212,19 +213,6 @@ TimePoint FaultDriver::next_deadline() const {
   return deadline;
 }
 
-bool ParseFraction(std::string_view text, Fraction* out) {
-  double value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= 1)) return false;
-  out->ppm = static_cast<uint32_t>(value * Fraction::kOne + 0.5);
-  return true;
-}
-
-bool ParseWhole(std::string_view text, uint64_t most, uint64_t* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size() && *out <= most;
-}
-
 }  // namespace
 
 bool ParseFaultSpec(const std::string& text, FaultSpec* out, std::string* error) {
@@ -248,15 +236,16 @@ bool ParseFaultSpec(const std::string& text, FaultSpec* out, std::string* error)
     }
     if (name == "delay_us") {
       known = true;
-      good = ParseWhole(value, 1000000, &microseconds);
+      good = ParseNumber(value, 0, 1000000, &microseconds);
       out->delay = Microseconds(static_cast<int64_t>(microseconds));
     } else if (name == "seed") {
       known = true;
-      good = ParseWhole(value, UINT64_MAX, &out->seed);
+      good = ParseNumber(value, &out->seed);
     }
     if (good) continue;
     *error = "fault \"" + std::string(part) + "\": " +
-             (known ? "a chance is a number from 0 to 1, delay_us a whole number up to 1000000, seed a whole number"
+             (known ? "a chance is a number from 0 to 1 with at most six decimals, delay_us a whole number up to "
+                      "1000000, seed a whole number"
                     : "known are trim, drop, duplicate, reorder, corrupt, delay_us and seed, as NAME=VALUE");
     return false;
   }

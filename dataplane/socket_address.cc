@@ -8,8 +8,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-#include <charconv>
 #include <cstring>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive {
 namespace {
@@ -20,11 +21,6 @@ sockaddr_in6 AsIpv6(const Address& address) {
   sockaddr_in6 out;
   std::memcpy(&out, address.bytes.data(), sizeof(out));
   return out;
-}
-
-bool ParseNumber(std::string_view text, uint32_t most, uint32_t* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size() && *out <= most;
 }
 
 bool SameHost(const Address& address, const sockaddr* other) {
@@ -147,7 +143,7 @@ bool ParseAddress(const std::string& text, uint16_t port, Address* out) {
   if (percent != std::string::npos) {
     const std::string scope = text.substr(percent + 1);
     uint32_t index = if_nametoindex(scope.c_str());
-    if (index == 0 && !ParseNumber(scope, UINT32_MAX, &index)) return false;
+    if (index == 0 && !ParseNumber(scope, &index)) return false;
     ipv6.sin6_scope_id = index;
   }
   *out = ToAddress(reinterpret_cast<const sockaddr*>(&ipv6));
@@ -159,9 +155,9 @@ bool ParseAddressAndPort(const std::string& text, Address* out) {
   if (colon == std::string::npos) return false;
   std::string host = text.substr(0, colon);
   if (host.size() >= 2 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  uint32_t port = 0;
-  if (!ParseNumber(std::string_view(text).substr(colon + 1), UINT16_MAX, &port) || port == 0) return false;
-  return ParseAddress(host, static_cast<uint16_t>(port), out);
+  uint16_t port = 0;
+  if (!ParseNumber(std::string_view(text).substr(colon + 1), 1, UINT16_MAX, &port)) return false;
+  return ParseAddress(host, port, out);
 }
 
 std::string AddressText(const Address& address) {

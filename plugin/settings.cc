@@ -10,6 +10,8 @@
 #include <cstring>
 
 #include "dataplane/fault_driver.h"
+#include "dataplane/parse_fraction.h"
+#include "dataplane/parse_number.h"
 #include "dataplane/socket_address.h"
 #include "plugin/parse.h"
 
@@ -37,14 +39,14 @@ Outcome Good(bool ok) { return ok ? Outcome::kOk : Outcome::kBad; }
 template <typename T>
 Outcome Integer(const std::string& text, uint64_t low, uint64_t high, T* out) {
   uint64_t value = 0;
-  if (!ParseInteger(text, low, high, &value)) return Outcome::kBad;
+  if (!ParseNumber(text, low, high, &value)) return Outcome::kBad;
   *out = static_cast<T>(value);
   return Outcome::kOk;
 }
 
 Outcome Duration(const std::string& text, uint64_t low_us, Nanoseconds* out) {
   uint64_t value = 0;
-  if (!ParseInteger(text, low_us, kMaxMicroseconds, &value)) return Outcome::kBad;
+  if (!ParseNumber(text, low_us, kMaxMicroseconds, &value)) return Outcome::kBad;
   *out = Microseconds(static_cast<int64_t>(value));
   return Outcome::kOk;
 }
@@ -121,7 +123,7 @@ Outcome LogName(const std::string& text, Settings* out) {
 
 Outcome LinkRate(const std::string& text, Settings* out) {
   uint64_t mbps = 0;
-  if (!ParseInteger(text, 1, 10000000, &mbps)) return Outcome::kBad;
+  if (!ParseNumber(text, 1, 10000000, &mbps)) return Outcome::kBad;
   out->engine.transport.link_rate.value = mbps * 1000000;
   out->link_rate_set = true;
   return Outcome::kOk;
@@ -129,7 +131,7 @@ Outcome LinkRate(const std::string& text, Settings* out) {
 
 Outcome MaxPayload(const std::string& text, Settings* out) {
   uint64_t bytes = 0;
-  if (!ParseInteger(text, kUnitBytes, kMaxPayloadBytes, &bytes)) return Outcome::kBad;
+  if (!ParseNumber(text, kUnitBytes, kMaxPayloadBytes, &bytes)) return Outcome::kBad;
   out->engine.transport.max_payload_bytes = static_cast<uint32_t>(bytes / kUnitBytes * kUnitBytes);
   return Outcome::kOk;
 }
@@ -137,14 +139,14 @@ Outcome MaxPayload(const std::string& text, Settings* out) {
 Outcome Cpu(const std::string& text, Settings* out) {
   uint64_t cpu = 0;
   cpu_set_t allowed;
-  if (!ParseInteger(text, 0, CPU_SETSIZE - 1, &cpu)) return Outcome::kBad;
+  if (!ParseNumber(text, 0, CPU_SETSIZE - 1, &cpu)) return Outcome::kBad;
   out->engine.cpu = static_cast<int>(cpu);
   return Good(sched_getaffinity(0, sizeof(allowed), &allowed) == 0 && CPU_ISSET(cpu, &allowed));
 }
 
 Outcome Seed(const std::string& text, Settings* out) {
   uint64_t seed = 0;
-  if (!ParseInteger(text, 0, UINT64_MAX, &seed)) return Outcome::kBad;
+  if (!ParseNumber(text, &seed)) return Outcome::kBad;
   out->seed = seed;
   return Outcome::kOk;
 }
@@ -173,7 +175,7 @@ Outcome DetectorSteps(const std::string& text, Settings* out) {
   out->detector.steps.clear();
   for (const std::string& part : SplitList(text, ',')) {
     uint64_t step = 0;
-    if (!ParseInteger(part, 0, UINT64_MAX, &step)) return Outcome::kBad;
+    if (!ParseNumber(part, &step)) return Outcome::kBad;
     out->detector.steps.push_back(step);
   }
   return Good(!out->detector.steps.empty());
@@ -181,7 +183,7 @@ Outcome DetectorSteps(const std::string& text, Settings* out) {
 
 Outcome PeerTimeout(const std::string& text, Settings* out) {
   uint64_t seconds = 0;
-  if (!ParseInteger(text, 1, 86400, &seconds)) return Outcome::kBad;
+  if (!ParseNumber(text, 1, 86400, &seconds)) return Outcome::kBad;
   out->engine.transport.peer_timeout = Seconds(static_cast<int64_t>(seconds));
   return Outcome::kOk;
 }

@@ -12,7 +12,6 @@
 #include <algorithm>
 #include <array>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
@@ -20,6 +19,8 @@
 #include <ctime>
 #include <string>
 #include <vector>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::lab {
 namespace {
@@ -218,9 +219,7 @@ std::string ParseOption(const std::string& name, const std::string& value, Optio
   for (const NumberOption& known : kNumberOptions) {
     if (name != known.name) continue;
     std::int64_t number = 0;
-    const char* end = value.data() + value.size();
-    const auto result = std::from_chars(value.data(), end, number);
-    if (result.ec != std::errc() || result.ptr != end || number < known.least || number > known.most) {
+    if (!ParseNumber(value, known.least, known.most, &number)) {
       return "must be a number from " + std::to_string(known.least) + " to " + std::to_string(known.most);
     }
     options->*known.field = number;

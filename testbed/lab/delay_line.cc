@@ -22,13 +22,14 @@
 #include <array>
 #include <atomic>
 #include <cerrno>
-#include <charconv>
 #include <csignal>
 #include <cstdint>
 #include <cstdio>
 #include <cstring>
 #include <ctime>
 #include <string>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::lab {
 namespace {
@@ -297,12 +298,6 @@ void DelayLine::Run() {
   WriteStatistics();
 }
 
-bool ParseInteger(const char* text, std::int64_t least, std::int64_t most, std::int64_t* value) {
-  const char* end = text + std::strlen(text);
-  const auto result = std::from_chars(text, end, *value);
-  return result.ec == std::errc() && result.ptr == end && *value >= least && *value <= most;
-}
-
 // False after an error line.
 bool ParseOptions(int count, char** arguments, Options* options) {
   for (int i = 1; i < count; i += 2) {
@@ -313,9 +308,9 @@ bool ParseOptions(int count, char** arguments, Options* options) {
       options->interface = value;
     } else if (name == "--statistics" && *value != '\0') {
       options->statistics = value;
-    } else if (name == "--delay-us" && ParseInteger(value, 1, 10'000'000, &number)) {
+    } else if (name == "--delay-us" && ParseNumber(value, 1, 10'000'000, &number)) {
       options->delay_ns = number * 1000;
-    } else if (name == "--frames" && ParseInteger(value, 4, kMostFrames, &number)) {
+    } else if (name == "--frames" && ParseNumber(value, 4, kMostFrames, &number)) {
       options->frames = static_cast<std::uint32_t>(number / 4 * 4);
     } else {
       std::fprintf(stderr, "forgive_delay_line: %s '%s' is not understood\n", name.c_str(), value);

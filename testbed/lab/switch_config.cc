@@ -2,10 +2,11 @@
 // Reads the loader's configuration file.
 #include "testbed/lab/switch_config.h"
 
-#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <sstream>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::lab {
 namespace {
@@ -35,12 +36,6 @@ constexpr NumberKey kNumberKeys[] = {
     {"header_priority", &forgive_switch_parameters::header_priority, 0, ~0u},
     {"data_priority", &forgive_switch_parameters::data_priority, 0, ~0u},
 };
-
-bool ParseNumber(const std::string& text, std::uint64_t least, std::uint64_t most, std::uint64_t* value) {
-  const char* end = text.data() + text.size();
-  const auto result = std::from_chars(text.data(), end, *value);
-  return result.ec == std::errc() && result.ptr == end && *value >= least && *value <= most;
-}
 
 // Returns an empty string or what is wrong with this line.
 std::string ReadLine(const std::string& key, const std::string& value, const std::string& second,

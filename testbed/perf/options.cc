@@ -5,11 +5,12 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <charconv>
 #include <cstdlib>
 #include <iostream>
 #include <map>
+#include <string_view>
 
+#include "dataplane/parse_number.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -80,8 +81,7 @@ std::vector<std::uint64_t> ParseSteps(const std::string& text) {
   while (at < text.size()) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     std::uint64_t step = 0;
-    const auto [end, error] = std::from_chars(text.data() + at, text.data() + comma, step);
-    if (error != std::errc() || end != text.data() + comma || step == 0) {
+    if (!ParseNumber(std::string_view(text).substr(at, comma - at), 1, UINT64_MAX, &step)) {
       throw UsageError(fmt::format("--critical {}: give step numbers from 1 separated by commas", text));
     }
     steps.push_back(step);
@@ -163,20 +163,12 @@ const char* NameOf(Collective collective) {
 const char* NameOf(Algorithm algorithm) { return algorithm == Algorithm::kRing ? "ring" : "direct"; }
 
 std::int64_t ParseSize(const std::string& text, const std::string& what) {
+  const std::string_view units = "KMG";
+  const std::size_t unit = text.empty() ? std::string_view::npos : units.find(static_cast<char>(text.back() & ~0x20));
+  const bool has_unit = unit != std::string_view::npos;
+  const int shift = has_unit ? 10 * (static_cast<int>(unit) + 1) : 0;
   std::int64_t value = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value);
-  int shift = 0;
-  const char* rest = end;
-  if (rest != last) {
-    const std::string_view units = "KMG";
-    const std::size_t unit = units.find(static_cast<char>(*rest & ~0x20));
-    if (unit != std::string_view::npos) {
-      shift = 10 * (static_cast<int>(unit) + 1);
-      ++rest;
-    }
-  }
-  if (error != std::errc() || rest != last || value < 1 || value > (kMostBytes >> shift)) {
+  if (!ParseNumber(std::string_view(text).substr(0, text.size() - has_unit), 1, kMostBytes >> shift, &value)) {
     throw UsageError(fmt::format("{} {}: not a size; give bytes from 4 to 4G, such as 4096, 64K or 16M", what, text));
   }
   value <<= shift;

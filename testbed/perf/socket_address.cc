@@ -19,6 +19,7 @@
 #include <cstring>
 #include <vector>
 
+#include "dataplane/parse_number.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -92,8 +93,8 @@ SocketAddress ParseAddress(const std::string& text, const std::string& what) {
   std::string host = text.substr(0, std::min(colon, text.size()));
   const std::string port = colon == std::string::npos ? "" : text.substr(colon + 1);
   if (host.size() > 1 && host.front() == '[' && host.back() == ']') host = host.substr(1, host.size() - 2);
-  const bool numeric = !port.empty() && port.size() <= 5 && port.find_first_not_of("0123456789") == std::string::npos;
-  if (host.empty() || !numeric || std::stoi(port) > 65535) {
+  std::uint16_t number = 0;
+  if (host.empty() || !ParseNumber(port, &number)) {
     throw UsageError(fmt::format("{} {}: give HOST:PORT, [IPv6]:PORT or unix:PATH", what, text));
   }
   addrinfo hints = {};

@@ -169,7 +169,8 @@ TEST(FaultDriver, RepeatsItsFaultsFromItsSeed) {
 }
 
 TEST(FaultSpec, NamesThePartThatIsWrong) {
-  for (const char* text : {"trim=2", "drop=-1", "loss=0.1", "trim", "trim=", "seed=x", "delay_us=1.5", "drop=0.1x"}) {
+  for (const char* text : {"trim=2", "drop=-1", "loss=0.1", "trim", "trim=", "seed=x", "delay_us=1.5",
+                           "delay_us=1000001", "drop=0.1x", "trim=1e-3", "drop=0.0000001"}) {
     FaultSpec spec;
     std::string error;
     EXPECT_FALSE(ParseFaultSpec(std::string("drop=0.5,") + text, &spec, &error)) << text;

@@ -30,23 +30,6 @@ std::string ErrorOf(const Environment& environment) {
   return error;
 }
 
-TEST(Parse, ReadsFractionsExactlyInPartsPerMillion) {
-  const std::map<std::string, uint32_t> good = {{"0", 0},        {"1", 1000000},       {"0.005", 5000},
-                                                {"0.1", 100000}, {".25", 250000},      {"1.", 1000000},
-                                                {"0.000001", 1}, {"1.000000", 1000000}};
-  for (const auto& [text, ppm] : good) {
-    Fraction fraction{7};
-    EXPECT_TRUE(ParseFraction(text, &fraction)) << text;
-    EXPECT_EQ(fraction.ppm, ppm) << text;
-  }
-  for (const char* text :
-       {"", ".", "1.1", "1.000001", "2", "-0.1", "0.0000001", "1e-3", "0,1", "0.1 ", " 0.1", "+0"}) {
-    Fraction fraction{7};
-    EXPECT_FALSE(ParseFraction(text, &fraction)) << text;
-    EXPECT_EQ(fraction.ppm, 7u) << text;
-  }
-}
-
 TEST(Parse, ReadsPortRangesFromLowToHigh) {
   uint16_t low = 0;
   uint16_t high = 0;

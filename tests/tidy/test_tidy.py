@@ -52,6 +52,10 @@ class Rooms(Tree):
     def test_the_switch_sees_only_the_layout(self):
         self.assert_one(self.includes("testbed/lab/a.bpf.c", '"transport/wire.h"'), "transport/wire.h")
 
+    def test_the_labs_programs_see_the_parser_of_numbers_and_the_switchs_program_does_not(self):
+        self.assertEqual(self.includes("testbed/lab/a.cc", '"dataplane/parse_number.h"'), [])
+        self.assert_one(self.includes("testbed/lab/a.bpf.c", '"dataplane/parse_number.h"'), "dataplane/parse_number.h")
+
     def test_a_clock_in_the_transport_fails(self):
         self.assert_one(self.includes("transport/a.h", "<chrono>"), "<chrono>")
 

@@ -27,7 +27,7 @@ ROOMS = [
     ("plugin/", ["plugin/", "dataplane/", "transport/"]),
     ("testbed/simulator/", ["testbed/simulator/", "transport/"]),
     ("testbed/perf/", ["testbed/perf/", "plugin/forgive.h", "dataplane/", "transport/"]),
-    ("testbed/lab/", ["testbed/lab/", "transport/wire_layout.h"]),
+    ("testbed/lab/", ["testbed/lab/", "transport/wire_layout.h", "dataplane/parse_number.h"]),
     ("testbed/", ["testbed/", "plugin/forgive.h", "dataplane/", "transport/"]),
 ]
 

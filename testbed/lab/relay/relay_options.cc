@@ -4,11 +4,12 @@
 
 #include <toml++/toml.h>
 
-#include <charconv>
 #include <cstddef>
 #include <sstream>
 #include <string_view>
 #include <vector>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::lab {
 
@@ -56,12 +57,6 @@ constexpr ShareKey kShareKeys[] = {
     {"ecn_probability", &RelayParameters::ecn_probability, -1e-9, 1},
     {"header_share", &RelayParameters::header_share, 0.001, 1},
 };
-
-template <typename Number>
-bool ParseNumber(std::string_view text, Number* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size();
-}
 
 // Sets one parameter. False with *known set: the value is out of range.
 bool SetParameter(std::string_view name, double value, RelayParameters* parameters, bool* known,
@@ -181,7 +176,7 @@ bool ParseRelayOptions(int argc, const char* const* argv, RelayOptions* out, std
     } else if (flag == "--statistics") {
       out->statistics = value;
     } else if (flag == "--max-seconds") {
-      good = ParseNumber(value, &out->max_seconds) && out->max_seconds > 0;
+      good = ParseNumber(value, 1, INT64_MAX, &out->max_seconds);
     } else {
       parameters.emplace_back(flag.substr(2), value);
     }
