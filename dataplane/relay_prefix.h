@@ -7,8 +7,8 @@
 #include <cstdint>
 #include <cstring>
 
+#include "dataplane/relay_layout.h"
 #include "transport/datagram.h"
-#include "transport/wire_layout.h"
 
 namespace forgive {
 

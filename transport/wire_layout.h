@@ -133,17 +133,4 @@ struct forgive_control {
   forgive_be64 tag;
 };
 
-/* 32 bytes before every packet between a host and the user-space relay that stands for a trimming switch (never on a
- * real network). To the relay: the destination; from it: the source. `address` is a socket address from its first
- * byte, unused bytes zero. */
-#define FORGIVE_RELAY_MAGIC_0 'F'
-#define FORGIVE_RELAY_MAGIC_1 'R'
-#define FORGIVE_RELAY_MAGIC_2 'Y'
-#define FORGIVE_RELAY_CE 1u /* forgive_relay_prefix.flags: Congestion Experienced */
-struct forgive_relay_prefix {
-  forgive_u8 magic[3];
-  forgive_u8 flags;
-  forgive_u8 address[28];
-};
-
 #endif /* FORGIVE_TRANSPORT_WIRE_LAYOUT_H_ */

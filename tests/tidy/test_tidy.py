@@ -56,6 +56,13 @@ class Rooms(Tree):
         self.assertEqual(self.includes("testbed/lab/a.cc", '"dataplane/parse_number.h"'), [])
         self.assert_one(self.includes("testbed/lab/a.bpf.c", '"dataplane/parse_number.h"'), "dataplane/parse_number.h")
 
+    def test_the_relay_alone_sees_the_layout_of_its_prefix(self):
+        self.assertEqual(self.includes("testbed/lab/relay/a.cc", '"dataplane/relay_layout.h"'), [])
+        self.assert_one(self.includes("testbed/lab/a.cc", '"dataplane/relay_layout.h"'), "dataplane/relay_layout.h")
+
+    def test_the_relay_does_not_see_the_driver_that_talks_to_it(self):
+        self.assert_one(self.includes("testbed/lab/relay/a.cc", '"dataplane/relay_prefix.h"'), "relay_prefix.h")
+
     def test_a_clock_in_the_transport_fails(self):
         self.assert_one(self.includes("transport/a.h", "<chrono>"), "<chrono>")
 

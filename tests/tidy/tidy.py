@@ -27,6 +27,8 @@ ROOMS = [
     ("plugin/", ["plugin/", "dataplane/", "transport/"]),
     ("testbed/simulator/", ["testbed/simulator/", "transport/"]),
     ("testbed/perf/", ["testbed/perf/", "plugin/forgive.h", "dataplane/", "transport/"]),
+    ("testbed/lab/relay/", ["testbed/lab/relay/", "transport/wire_layout.h", "dataplane/relay_layout.h",
+                            "dataplane/parse_number.h"]),
     ("testbed/lab/", ["testbed/lab/", "transport/wire_layout.h", "dataplane/parse_number.h"]),
     ("testbed/", ["testbed/", "plugin/forgive.h", "dataplane/", "transport/"]),
 ]

@@ -8,6 +8,7 @@
 #include <limits>
 #include <utility>
 
+#include "dataplane/relay_layout.h"
 #include "transport/wire_layout.h"
 
 namespace forgive::lab {
