@@ -5,41 +5,12 @@
 #include <algorithm>
 #include <cstdlib>
 
+#include "plugin/fail_words.h"
+#include "plugin/fork_generation.h"
 #include "plugin/log.h"
 #include "plugin/nccl_abi.h"
 
 namespace forgive {
-namespace {
-
-std::atomic<uint32_t> fork_generation{0};
-
-}  // namespace
-
-uint32_t ForkGeneration() { return fork_generation.load(std::memory_order_relaxed); }
-
-void RaiseForkGeneration() { fork_generation.fetch_add(1, std::memory_order_relaxed); }
-
-const char* Words(FailReason reason) {
-  switch (reason) {
-    case FailReason::kNone:
-      return "no reason given";
-    case FailReason::kPeerSilent:
-      return "the peer was silent for FORGIVE_PEER_TIMEOUT_S";
-    case FailReason::kReset:
-      return "the peer closed the connection";
-    case FailReason::kTooLong:
-      return "a send is longer than its posted receive";
-    case FailReason::kRefused:
-      return "the peer refused the connection";
-    case FailReason::kVersionMismatch:
-      return "the peer speaks another version of the protocol; use the same library on all hosts";
-    case FailReason::kNoAnswer:
-      return "the peer did not answer; is UDP let through between the hosts (FORGIVE_INTERFACE, FORGIVE_PORT_RANGE)?";
-    case FailReason::kClosedHere:
-      return "closed here with requests in flight";
-  }
-  return "unknown";
-}
 
 RequestTable::RequestTable(Communicator* owner) {
   for (Request& request : requests_) {

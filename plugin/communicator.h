@@ -99,14 +99,6 @@ class Communicator {
   std::atomic<uint32_t> registrations_{0};
 };
 
-// Rises in a child after fork: what the parent made is not the child's to use.
-uint32_t ForkGeneration();
-// In the child, right after fork.
-void RaiseForkGeneration();
-
-// The reason in words, for one line.
-const char* Words(FailReason reason);
-
 }  // namespace forgive
 
 #endif  // FORGIVE_PLUGIN_COMMUNICATOR_H_

@@ -9,6 +9,8 @@
 
 #include "dataplane/socket_address.h"
 #include "plugin/communicator.h"
+#include "plugin/fail_words.h"
+#include "plugin/fork_generation.h"
 #include "plugin/log.h"
 #include "plugin/process.h"
 

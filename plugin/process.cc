@@ -8,8 +8,8 @@
 #include <atomic>
 #include <new>
 
-#include "plugin/communicator.h"
 #include "plugin/forgive.h"
+#include "plugin/fork_generation.h"
 #include "plugin/log.h"
 
 namespace forgive {

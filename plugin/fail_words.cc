@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+// The words for each reason.
+#include "plugin/fail_words.h"
+
+namespace forgive {
+
+const char* Words(FailReason reason) {
+  switch (reason) {
+    case FailReason::kNone:
+      return "no reason given";
+    case FailReason::kPeerSilent:
+      return "the peer was silent for FORGIVE_PEER_TIMEOUT_S";
+    case FailReason::kReset:
+      return "the peer closed the connection";
+    case FailReason::kTooLong:
+      return "a send is longer than its posted receive";
+    case FailReason::kRefused:
+      return "the peer refused the connection";
+    case FailReason::kVersionMismatch:
+      return "the peer speaks another version of the protocol; use the same library on all hosts";
+    case FailReason::kNoAnswer:
+      return "the peer did not answer; is UDP let through between the hosts (FORGIVE_INTERFACE, FORGIVE_PORT_RANGE)?";
+    case FailReason::kClosedHere:
+      return "closed here with requests in flight";
+  }
+  return "unknown";
+}
+
+}  // namespace forgive
