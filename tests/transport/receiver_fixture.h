@@ -93,9 +93,9 @@ class ReceiverFixture {
       offset += length;
     } while (offset < lengths[number]);
   }
-  Decision Trim(uint32_t number, uint32_t offset, uint32_t length) {
+  Decision Trim(uint32_t number, uint32_t offset, uint32_t length, bool ce = false) {
     const auto before = counters.decisions;
-    receiver.OnTrimmedHeader(now, Header(number, offset, length), false);
+    receiver.OnTrimmedHeader(now, Header(number, offset, length), ce);
     EXPECT_TRUE(receiver.CheckAll());
     for (int i = 0; i < kDecisions; ++i) {
       if (counters.decisions[static_cast<size_t>(i)] != before[static_cast<size_t>(i)])

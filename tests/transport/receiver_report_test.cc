@@ -66,6 +66,21 @@ TEST(ReceiverReport, ReportsAtOnceWhenTheCongestionMarkChangesAndEchoesMarkedByt
   EXPECT_EQ(reports[0].received_bytes, 4096u);
 }
 
+TEST(ReceiverReport, AnswersAMarkedTrimAsATrimAndEchoesNoMarkedBytes) {
+  Fixture f;
+  f.Post(32768);
+  f.Reports();
+  f.Data(0, 0, 1024, true);
+  f.Reports();
+  f.Trim(0, 1024, 1024, true);
+  const std::vector<Report> reports = f.Reports();
+  ASSERT_EQ(reports.size(), 1u);
+  EXPECT_TRUE(reports[0].trimmed);
+  EXPECT_EQ(reports[0].ce_bytes, 1024u);  // of the whole packet alone
+  EXPECT_EQ(reports[0].received_bytes, 1024u);
+  EXPECT_EQ(f.counters.marks, 2u);
+}
+
 TEST(ReceiverReport, ReportsAtOnceWhenAMessageCompletes) {
   Fixture f;
   f.Post(16);
