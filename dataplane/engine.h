@@ -43,6 +43,7 @@ struct DeviceOptions {
   std::string local_address;  // numeric, IPv4 or IPv6 (link-local: with %scope)
   uint16_t port_low = 0;      // 0: any
   uint16_t port_high = 0;
+  BitsPerSecond link_rate;  // 0: EngineOptions::transport's
 };
 
 struct EngineOptions {
@@ -97,7 +98,8 @@ class Engine {
   // The next connection that was accepted on it; nullptr: none yet.
   std::shared_ptr<ConnectionSlot> Accept(const std::shared_ptr<ListenerSlot>& listener);
   void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
-  // Starts a handshake; poll the slot's state.
+  // Starts a handshake; poll the slot's state. With kOverLimit it has failed at once: try again when a connection has
+  // been closed and its linger time is over.
   std::shared_ptr<ConnectionSlot> Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                           uint32_t traffic_class);
   // Returns when the engine has let go of all memory of the connection (a turn of the engine).

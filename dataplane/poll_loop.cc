@@ -81,7 +81,10 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
   for (std::unique_ptr<Driver>& driver : drivers) {
     auto device = std::make_unique<Device>();
     device->driver = std::move(driver);
-    device->endpoint = std::make_unique<Endpoint>(options_.transport, &steps_, SystemEntropy(), identity);
+    Config config = options_.transport;
+    const BitsPerSecond link_rate = options_.devices[devices_.size()].link_rate;
+    if (link_rate.value != 0) config.link_rate = link_rate;
+    device->endpoint = std::make_unique<Endpoint>(config, &steps_, SystemEntropy(), identity);
     device->first_poll_fd = poll_fds_.size();
     for (int fd : device->driver->poll_fds()) poll_fds_.push_back({fd, POLLIN, 0});
     device->has_poll_fds = poll_fds_.size() > device->first_poll_fd;

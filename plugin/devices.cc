@@ -151,17 +151,16 @@ EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device
   constexpr uint32_t kUdpHeaderBytes = 8;
   EngineOptions options = settings.engine;
   bool ipv6 = false;
-  uint32_t fastest_mbps = 0;
   for (const Device& device : devices) {
+    // Its own link's rate, unless the operator gave one for all (then in options.transport).
+    const uint64_t own_mbps = settings.link_rate_set ? 0 : device.speed_mbps;
     options.devices.push_back({.interface = device.interface,
                                .local_address = device.address,
                                .port_low = settings.port_low,
-                               .port_high = settings.port_high});
+                               .port_high = settings.port_high,
+                               .link_rate = {own_mbps * 1000000}});
     ipv6 = ipv6 || device.ipv6;
-    fastest_mbps = std::max(fastest_mbps, device.speed_mbps);
   }
-  // One configuration for all devices: the fastest link's rate, so that none is held below its own.
-  if (!settings.link_rate_set) options.transport.link_rate.value = uint64_t{fastest_mbps} * 1000000;
   if (settings.mtu_bytes != 0) {
     const uint32_t headers =
         (ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes + static_cast<uint32_t>(kDataHeaderBytes);

@@ -234,6 +234,31 @@ TEST(Engine, LosesNoWakeUp) {
   }
 }
 
+std::vector<uint64_t> RatesByDevice(Engine& engine) {
+  std::vector<uint64_t> rates(2);
+  for (const ConnectionSample& sample : engine.SampleConnections()) {
+    rates[sample.device] = sample.facts.rate.value;
+  }
+  return rates;
+}
+
+TEST(Engine, SendsFromEachDeviceAtItsOwnLinkRate) {
+  RankOptions options;
+  options.devices = 2;
+  options.config.link_rate = {7000000000};
+  const auto peer = StartEngine(options);
+  const auto same = StartEngine(options);
+  options.link_rates = {{1000000000}, {25000000000}};
+  const auto own = StartEngine(options);
+  std::vector<Link> links;
+  for (uint32_t device = 0; device < 2; ++device) {
+    links.push_back(MakeLink(*same, *peer, device));
+    links.push_back(MakeLink(*own, *peer, device));
+  }
+  EXPECT_EQ(RatesByDevice(*same), (std::vector<uint64_t>{7000000000, 7000000000}));
+  EXPECT_EQ(RatesByDevice(*own), (std::vector<uint64_t>{1000000000, 25000000000}));
+}
+
 // More lines than the ledger's ring holds, and nobody who drains it: the engine stops taking datagrams, and goes on
 // where it stopped.
 TEST(Engine, LosesNoLineOfALedgerThatNobodyDrains) {

@@ -26,6 +26,7 @@ struct RankOptions {
   std::shared_ptr<MemoryHub> hub = MemoryHub::Make();
   bool busy_poll = false;
   std::string fault_log;
+  std::vector<BitsPerSecond> link_rates;  // of the devices; empty: as `config` says
 };
 
 inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
@@ -38,6 +39,7 @@ inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
   for (uint32_t i = 0; i < options.devices; ++i) {
     DeviceOptions device;
     device.local_address = options.network == "udp_ipv6" ? "::1" : "127.0.0.1";
+    if (!options.link_rates.empty()) device.link_rate = options.link_rates[i];
     engine.devices.push_back(device);
   }
   if (options.network == "memory") {

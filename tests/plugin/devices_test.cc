@@ -105,14 +105,16 @@ TEST(Devices, BecomeEngineOptionsWithTheirPayloadAndRate) {
   EXPECT_EQ(options.devices[1].local_address, "10.0.0.2");
   EXPECT_EQ(options.devices[0].port_high, 9);
   EXPECT_EQ(options.seed, 77u);
-  EXPECT_EQ(options.transport.link_rate.value, 25000000000u);
+  EXPECT_EQ(options.devices[0].link_rate.value, 1000000000u);
+  EXPECT_EQ(options.devices[1].link_rate.value, 25000000000u);
   EXPECT_EQ(options.transport.max_payload_bytes, 1408u);  // 1500 - 20 - 8 - 56, a multiple of 16
   settings.link_rate_set = true;
   settings.engine.transport.link_rate.value = 5;
   fast.ipv6 = true;
   const EngineOptions given = ToEngineOptions(settings, {slow, fast});
   EXPECT_EQ(given.transport.link_rate.value, 5u);
-  EXPECT_EQ(given.transport.max_payload_bytes, 1392u);  // 1500 - 40 - 8 - 56
+  for (const DeviceOptions& device : given.devices) EXPECT_EQ(device.link_rate.value, 0u);  // nothing of its own
+  EXPECT_EQ(given.transport.max_payload_bytes, 1392u);                                      // 1500 - 40 - 8 - 56
 }
 
 }  // namespace
