@@ -241,8 +241,11 @@ std::shared_ptr<ConnectionSlot> PollLoop::ConnectHere(TimePoint now, uint32_t de
   const uint32_t most = device.driver->max_datagram_bytes();
   request.max_payload_bytes = most > kDataHeaderBytes ? most - static_cast<uint32_t>(kDataHeaderBytes) : 0;
   const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
-  if (device.endpoint->Post(now, request, &connection->handle) != PostResult::kAccepted) {
-    connection->reason.store(static_cast<uint32_t>(FailReason::kRefused), std::memory_order_relaxed);
+  const PostResult result = device.endpoint->Post(now, request, &connection->handle);
+  if (result != PostResult::kAccepted) {
+    // Whoever asked must not look for the reason at the peer, who never heard of it.
+    const FailReason reason = result == PostResult::kOverLimit ? FailReason::kOverLimit : FailReason::kNoPayload;
+    connection->reason.store(static_cast<uint32_t>(reason), std::memory_order_relaxed);
     connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
     return connection;
   }

@@ -15,13 +15,19 @@ const char* Words(FailReason reason) {
     case FailReason::kTooLong:
       return "a send is longer than its posted receive";
     case FailReason::kRefused:
-      return "the peer refused the connection";
+      return "the peer refused the connection: it has as many as its FORGIVE_MAX_CONNECTIONS allows";
     case FailReason::kVersionMismatch:
       return "the peer speaks another version of the protocol; use the same library on all hosts";
     case FailReason::kNoAnswer:
       return "the peer did not answer; is UDP let through between the hosts (FORGIVE_INTERFACE, FORGIVE_PORT_RANGE)?";
     case FailReason::kClosedHere:
       return "closed here with requests in flight";
+    case FailReason::kOverLimit:
+      return "this process has as many connections on the interface as FORGIVE_MAX_CONNECTIONS allows; raise it, or "
+             "try "
+             "again: a closed connection keeps its place for some seconds";
+    case FailReason::kNoPayload:
+      return "the interface's MTU is too small for a data packet; raise it";
   }
   return "unknown";
 }

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <string>
 
 #include "dataplane/socket_address.h"
 #include "plugin/communicator.h"
@@ -78,6 +79,12 @@ std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int t
       process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket, TrafficClassOnWire(traffic_class));
   if (slot == nullptr) *error = "connect: too many connections are open (docs/using.md, Limits)";
   return slot;
+}
+
+// Of a connection that never started: nobody refused it but our own limit.
+std::string OverLimit(const Process& process) {
+  return std::string(Words(FailReason::kOverLimit)) + " (" +
+         std::to_string(process.settings().engine.transport.max_connections) + " now)";
 }
 
 Communicator* Checked(void* comm, Communicator::Kind kind) {
@@ -222,10 +229,11 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
   handle.connecting = 0;
   std::memcpy(handle_bytes, &handle, sizeof(handle));
   if (state != ConnectionSlot::kReady) {
+    const auto reason = static_cast<FailReason>(slot->reason.load(std::memory_order_acquire));
     Log(LogLevel::kError, "connect through %s: %s", process->devices()[static_cast<size_t>(device)].interface.c_str(),
-        Words(static_cast<FailReason>(slot->reason.load(std::memory_order_acquire))));
+        reason == FailReason::kOverLimit ? OverLimit(*process).c_str() : Words(reason));
     process->engine()->Close(slot);
-    return nccl::kRemoteError;
+    return reason == FailReason::kOverLimit ? nccl::kSystemError : nccl::kRemoteError;
   }
   *send_comm = new Communicator(Communicator::Kind::kSend, process->engine(), process->facts(), slot,
                                 process->settings().abort_on_error);

@@ -203,6 +203,8 @@ constexpr Variable kVariables[] = {
     {"FORGIVE_MTU", "the device's", "the path's MTU in bytes, from 256 to 65535",
      [](const std::string& t, Settings* s) { return Integer(t, 256, 65535, &s->mtu_bytes); }},
     {"FORGIVE_MAX_PAYLOAD", "4096", "bytes from 16 to 4096 (rounded down to a multiple of 16)", MaxPayload},
+    {"FORGIVE_MAX_CONNECTIONS", "4096", "an integer from 2 to 65536",
+     [](const std::string& t, Settings* s) { return Integer(t, 2, 65536, &s->engine.transport.max_connections); }},
     {"FORGIVE_P_LOW", "0.005", "a fraction from 0 to 1 with at most six decimals",
      [](const std::string& t, Settings* s) { return Good(ParseFraction(t, &s->p_low)); }},
     {"FORGIVE_P_HIGH", "0.1", "a fraction from 0 to 1 with at most six decimals",

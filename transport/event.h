@@ -21,10 +21,12 @@ enum class FailReason : uint8_t {
   kPeerSilent,       // nothing heard for Config::peer_timeout
   kReset,            // the peer closed or failed it
   kTooLong,          // a send longer than its posted receive
-  kRefused,          // the listener refused the handshake
+  kRefused,          // the listener refused the handshake: its table of connections is full
   kVersionMismatch,  // the peer speaks another version
   kNoAnswer,         // the handshake was never answered
   kClosedHere,       // closed with requests unfinished
+  kOverLimit,        // never started: this endpoint has Config::max_connections already
+  kNoPayload,        // never started: the local MTU has no room for a payload
 };
 
 struct Event {

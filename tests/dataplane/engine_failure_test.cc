@@ -227,6 +227,49 @@ TEST_P(EngineFailureOver, RefusesAConnectionWithAWrongSecret) {
   ASSERT_TRUE(WaitFor([&] { return b->Snapshot().counters.bad_tag > 0; }));
 }
 
+TEST_P(EngineFailureOver, SaysOfAConnectionBeyondItsOwnLimitThatNobodyRefusedIt) {
+  RankOptions options = Options();
+  options.config.linger = Milliseconds(50);
+  const auto b = StartEngine(options);
+  options.config.max_connections = 2;
+  const auto a = StartEngine(options);
+  std::vector<Link> links = {MakeLink(*a, *b), MakeLink(*a, *b)};
+  ListenTicket ticket;
+  const auto listener = b->Listen(0, &ticket);
+  const auto third = a->Connect(0, b->local_address(0), ticket, 0);
+  EXPECT_EQ(third->state.load(), uint32_t{ConnectionSlot::kFailed});
+  EXPECT_EQ(third->reason.load(), static_cast<uint32_t>(FailReason::kOverLimit));
+  a->Close(third);
+  // The two that there are go on, and the place of one that was closed is free again after its linger time.
+  const auto receive = Receive(*b, links[1], 1000);
+  const auto send = Send(*a, links[1], 1000);
+  ASSERT_TRUE(WaitFor([&] { return Finished(receive->slot) && Finished(send->slot); }));
+  EXPECT_EQ(receive->slot.state.load(), uint32_t{RequestSlot::kDone});
+  a->Close(links[0].sender);
+  EXPECT_TRUE(WaitFor([&] {
+    const auto again = a->Connect(0, b->local_address(0), ticket, 0);
+    const bool failed = again->state.load() == ConnectionSlot::kFailed;
+    if (failed) {
+      EXPECT_EQ(again->reason.load(), static_cast<uint32_t>(FailReason::kOverLimit));
+    }
+    a->Close(again);
+    return !failed;
+  }));
+}
+
+TEST_P(EngineFailureOver, LearnsThatThePeersTableIsFullAsARefusal) {
+  RankOptions options = Options();
+  const auto a = StartEngine(options);
+  options.config.max_connections = 1;
+  const auto b = StartEngine(options);
+  const Link link = MakeLink(*a, *b);
+  ListenTicket ticket;
+  const auto listener = b->Listen(0, &ticket);
+  const auto second = a->Connect(0, b->local_address(0), ticket, 0);
+  ASSERT_TRUE(WaitFor([&] { return second->state.load() == ConnectionSlot::kFailed; }));
+  EXPECT_EQ(second->reason.load(), static_cast<uint32_t>(FailReason::kRefused));
+}
+
 TEST_P(EngineFailureOver, ClosesWhatNobodyAcceptedWithItsListener) {
   const auto a = StartEngine(Options());
   const auto b = StartEngine(Options());

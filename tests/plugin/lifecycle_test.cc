@@ -272,6 +272,27 @@ TEST(PluginEnvironment, ListensWithinItsPortRange) {
   });
 }
 
+// Both ends of a connection are this process's, so two places are one pair.
+TEST(PluginEnvironment, AConnectionBeyondItsOwnLimitIsAnErrorThatNamesTheVariableAndNotThePeer) {
+  ExpectInChild({{"FORGIVE_MAX_CONNECTIONS", "2"}}, [] {
+    InitWith(8, [](const Net& net) {
+      Pair pair = MakePair(net, 1000);
+      alignas(8) char handle[nccl::kHandleBytes];
+      void* listen_comm = nullptr;
+      ASSERT_EQ(net.listen(0, handle, &listen_comm), nccl::kSuccess);
+      void* send_comm = nullptr;
+      EXPECT_EQ(net.connect(0, handle, &send_comm), nccl::kSystemError);
+      EXPECT_EQ(send_comm, nullptr);
+      EXPECT_TRUE(LogContains("FORGIVE_MAX_CONNECTIONS")) << LogLines().back();
+      EXPECT_TRUE(LogContains("(2 now)")) << LogLines().back();
+      EXPECT_FALSE(LogContains("refused")) << LogLines().back();
+      SendOne(net, &pair, 1000);
+      EXPECT_EQ(net.close_listen(listen_comm), nccl::kSuccess);
+      ClosePair(net, &pair);
+    });
+  });
+}
+
 TEST(PluginReload, KeepsWorkingAfterDlcloseAndDlopen) {
   ExpectInChild({}, [] {
     for (const int version : kVersions) {
