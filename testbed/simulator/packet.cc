@@ -33,6 +33,8 @@ void PacketArena::SetHeader(PacketIndex index, const uint8_t* bytes, size_t leng
   Packet& packet = packets_[index];
   packet.header_bytes = static_cast<uint16_t>(length);
   if (length <= sizeof(Inline)) {
+    if (packet.overflow != 0) ReleaseOverflow(packet.overflow);
+    packet.overflow = 0;
     std::memcpy(headers_[index].bytes, bytes, length);
     return;
   }
