@@ -84,11 +84,12 @@ Outcome DriverName(const std::string& text, Settings* out) {
 
 Outcome CongestionControlName(const std::string& text, Settings* out) {
   CongestionControlKind* kind = &out->engine.transport.congestion_control;
-  if (text == "nscc") return Outcome::kNotBuilt;
   if (text == "dcqcn-paper") {
     *kind = CongestionControlKind::kDcqcnPaper;
   } else if (text == "dcqcn-astra") {
     *kind = CongestionControlKind::kDcqcnAstra;
+  } else if (text == "nscc") {
+    *kind = CongestionControlKind::kNscc;
   } else if (text == "none") {
     *kind = CongestionControlKind::kNone;
   } else {
@@ -244,7 +245,7 @@ constexpr Variable kVariables[] = {
      [](const std::string& t, Settings* s) { return Integer(t, 0, 63, &s->engine.dscp_control); }},
     {"FORGIVE_DSCP_TRIMMED", "11", "an integer from 0 to 63",
      [](const std::string& t, Settings* s) { return Integer(t, 0, 63, &s->engine.dscp_trimmed); }},
-    {"FORGIVE_CC", "dcqcn-paper", "dcqcn-paper, dcqcn-astra or none (nscc is not built)", CongestionControlName},
+    {"FORGIVE_CC", "dcqcn-paper", "dcqcn-paper, dcqcn-astra, nscc or none", CongestionControlName},
     {"FORGIVE_CC_RESTART", "step", "step or never", Restart},
     {"FORGIVE_LINK_RATE_MBPS", "the device's", "an integer from 1 to 10000000", LinkRate},
     {"FORGIVE_BASE_RTT_US", "the least measured", "microseconds from 1 to 1000000000",

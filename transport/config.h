@@ -17,7 +17,7 @@ inline constexpr uint32_t kMaxSackRanges = 32;
 inline constexpr uint32_t kMaxRequestRanges = 8;
 inline constexpr int kMaxPaths = 8;
 
-enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra };
+enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra, kNscc };
 // kAtMessage: every message is a flow of its own, as the seed's simulator had it.
 enum class CongestionRestart : uint8_t { kAtStep, kOff, kAtMessage };
 

@@ -9,6 +9,7 @@
 #include "transport/crc32c.h"
 #include "transport/dcqcn.h"
 #include "transport/fixed_window.h"
+#include "transport/nscc.h"
 #include "transport/wire_layout.h"
 
 namespace forgive {
@@ -22,7 +23,8 @@ static_assert(kPaths <= kMaxPaths);
 
 constexpr TimePoint kLongAgo{INT64_MIN};
 
-std::unique_ptr<CongestionControl> MakeCongestionControl(const Config& config) {
+std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t max_payload) {
+  config.max_payload_bytes = max_payload;
   switch (config.congestion_control) {
     case CongestionControlKind::kNone:
       return std::make_unique<FixedWindow>(config);
@@ -30,6 +32,8 @@ std::unique_ptr<CongestionControl> MakeCongestionControl(const Config& config) {
       return std::make_unique<DcqcnPaper>(config);
     case CongestionControlKind::kDcqcnAstra:
       return std::make_unique<DcqcnAstra>(config);
+    case CongestionControlKind::kNscc:
+      return std::make_unique<Nscc>(config);
   }
   FORGIVE_CHECK(false);
 }
@@ -72,7 +76,8 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       ranges_(max_payload, scoreboard_bytes, config.max_messages),
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
-      congestion_control_(MakeCongestionControl(config)),
+      congestion_control_(MakeCongestionControl(config, max_payload)),
+      tells_acknowledged_(config.congestion_control == CongestionControlKind::kNscc),
       packets_(2 * ranges_.capacity()),
       step_starts_(config.max_messages),
       last_timeout_(kLongAgo) {
@@ -147,7 +152,8 @@ bool Sender::NextPacket(TimePoint now, DataHeader* header, const uint8_t** paylo
   const uint64_t number = next_packet_number_++;
   const SegmentPlace& place = candidate.place;
   const SentMessage& message = ranges_.message(place.message);
-  packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), path};
+  packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), path,
+                                                static_cast<uint16_t>(place.length)};
   header->payload_length = static_cast<uint16_t>(place.length);
   header->path = path;
   header->connection_id = connection_id_;
@@ -264,7 +270,7 @@ void Sender::SkipGivenUp(TimePoint now, const Report& report) {
   while (ranges_.HasUnsent() && (ranges_.unsent_position() < settled || ranges_.unsent_message() < completed)) {
     const SegmentPlace place = ranges_.UnsentPlace();
     const uint64_t number = next_packet_number_++;
-    packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0};
+    packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0, 0};
     ranges_.SendUnsent(number, now, 0);
     counters_->skipped_bytes += place.length;
   }
@@ -349,13 +355,15 @@ void Sender::ApplyNewest(TimePoint now, const Report& report) {
   newest_packet_ = number;
   const Nanoseconds least_before = rtt_.least();
   const bool first = !rtt_.has_sample();
-  rtt_.OnSample(SinceTimestamp(now, report.newest_timestamp));
+  const Nanoseconds sample = SinceTimestamp(now, report.newest_timestamp);
+  rtt_.OnSample(sample);
   if (config_.base_rtt.value == 0 && (first || rtt_.least() != least_before)) {
     congestion_control_->set_base_rtt(rtt_.least());
     AfterCongestionControl(now);
   }
   SentPacket packet;
   if (!RememberedPacket(number, &packet)) return;
+  if (tells_acknowledged_) TellAcknowledged(now, report, sample, ExpandNumber(peer_completed_, packet.message));
   const Nanoseconds reorder_window = std::min(rtt_.least() / kReorderWindowShare, rtt_.smoothed());
   const TimePoint limit = MomentOf(now, report.newest_timestamp) - reorder_window;
   counters_->lost_by_rack += ranges_.LoseSentBefore(packet.path, limit);
@@ -366,7 +374,7 @@ void Sender::ApplyRequests(TimePoint now, const Report& report) {
   if (!report.trimmed) return;
   const uint64_t number = ExpandNumber(next_packet_number_, report.trimmed_packet_number);
   if (number >= next_packet_number_) return;
-  if (!report.ignore_trim_signal) Signal(now, CongestionSignal::kTrim, MessageOfPacket(number));
+  if (!report.ignore_trim_signal) SignalTrim(now, number);
   for (uint32_t i = 0; i < report.request_count; ++i) {
     counters_->lost_by_request += ranges_.LoseRequested(report.requests[i], number);
   }

@@ -110,6 +110,7 @@ class Sender {
   struct SentPacket {
     uint32_t message = 0;  // low 32 bits
     uint16_t path = 0;
+    uint16_t length = 0;  // payload bytes
   };
 
   bool FindCandidate(Candidate* out) const;
@@ -118,6 +119,8 @@ class Sender {
   void RunCongestionTimers(TimePoint now);
   void AfterCongestionControl(TimePoint now);
   void Signal(TimePoint now, CongestionSignal signal, uint64_t message);
+  void SignalTrim(TimePoint now, uint64_t number);
+  void TellAcknowledged(TimePoint now, const Report& report, Nanoseconds rtt, uint64_t message);
   BitsPerSecond PacingRate() const;
 
   void SkipGivenUp(TimePoint now, const Report& report);
@@ -152,6 +155,7 @@ class Sender {
   Pacer pacer_;
   RttEstimator rtt_;
   std::unique_ptr<CongestionControl> congestion_control_;
+  const bool tells_acknowledged_;  // a window-based congestion control
   TimePoint congestion_deadline_ = kNever;
   CongestionControl::Cuts cuts_seen_;
   ReportWindow reports_;
@@ -170,6 +174,8 @@ class Sender {
   uint64_t credit_ = 0;          // messages before it have a posted receive
   uint64_t peer_completed_ = 0;  // messages before it are whole at the receiver
   uint64_t ce_bytes_ = 0;
+  uint64_t told_bytes_ = 0;     // arrived payload that congestion control was told of
+  uint64_t told_ce_bytes_ = 0;  // the marked part of it
   bool any_newest_ = false;
   uint64_t newest_packet_ = 0;  // that arrived whole
   // Messages [exempt_begin_, exempt_end_) are Exempt while the newest report is younger than an RTO.

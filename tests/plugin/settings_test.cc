@@ -100,11 +100,12 @@ TEST(Settings, PutEveryValueWhereItBelongs) {
   EXPECT_FALSE(settings.engine.transport.fabric_trims);
   EXPECT_EQ(settings.seed, UINT64_MAX);
   EXPECT_EQ(settings.engine.cpu, 1);
+  const Settings nscc = Parsed({{"FORGIVE_CC", "nscc"}});
+  EXPECT_EQ(nscc.engine.transport.congestion_control, CongestionControlKind::kNscc);
 }
 
 TEST(Settings, AnswerNotBuiltForWhatIsNotBuilt) {
   for (const auto& [name, value] : std::map<std::string, std::string>{{"FORGIVE_DRIVER", "dpdk"},
-                                                                      {"FORGIVE_CC", "nscc"},
                                                                       {"FORGIVE_STEP", "operation"},
                                                                       {"FORGIVE_TRAFFIC_CLASS", "5"}}) {
     const std::string error = ErrorOf({{name, value}});

@@ -86,7 +86,7 @@ class Dst {
     config.max_payload_bytes = static_cast<uint32_t>(64 + 16 * plan_.Below(253));
     config.window_bytes = 4096 << plan_.Below(7);
     config.scoreboard_bytes = std::max<uint64_t>(16384, config.window_bytes << plan_.Below(3));
-    config.congestion_control = static_cast<CongestionControlKind>(plan_.Below(3));
+    config.congestion_control = static_cast<CongestionControlKind>(plan_.Below(4));
     config.link_rate = BitsPerSecond{plan_.Below(2) * 1000000000};
     config.forgiveness_probability = Fraction{plan_.Below(2) != 0 ? Fraction::kOne : 300000};
     config.min_rto = Milliseconds(static_cast<int64_t>(2 + plan_.Below(20)));
