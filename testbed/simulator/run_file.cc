@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: Apache-2.0
+// One run for the command line: progress with the time left, and a file that is whole or not there.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <filesystem>
+
+#include "testbed/simulator/results.h"
+#include "testbed/simulator/sweep.h"
+
+namespace forgive::sim {
+namespace {
+
+volatile std::sig_atomic_t interrupted = 0;
+
+void OnInterrupt(int) { interrupted = 1; }
+
+// A line that is written over on a terminal, and now and then elsewhere.
+class ProgressLine {
+ public:
+  using Clock = std::chrono::steady_clock;
+
+  void Show(const Progress& progress) {
+    const Clock::time_point now = Clock::now();
+    if (now < next_) return;
+    const bool terminal = isatty(STDERR_FILENO) != 0;
+    next_ = now + (terminal ? std::chrono::seconds(1) : std::chrono::seconds(30));
+    const double elapsed = std::chrono::duration<double>(now - begin_).count();
+    std::string text = fmt::format("{:5.1f} %  {:.3f} ms simulated", 100 * progress.share,
+                                   static_cast<double>(progress.now.ps) / 1e9);
+    if (progress.steps != 0) text += fmt::format("  step {} of {}", progress.step, progress.steps);
+    if (progress.share > 0.01) text += "  " + Left(elapsed / progress.share * (1 - progress.share)) + " left";
+    std::fprintf(stderr, terminal ? "\r%s\033[K" : "%s\n", text.c_str());
+    shown_ = terminal;
+  }
+  ~ProgressLine() {
+    if (shown_) std::fprintf(stderr, "\r\033[K");
+  }
+
+ private:
+  static std::string Left(double seconds) {
+    const auto whole = static_cast<int64_t>(seconds + 0.5);
+    return whole < 60 ? fmt::format("{} s", whole) : fmt::format("{} min {} s", whole / 60, whole % 60);
+  }
+  Clock::time_point begin_ = Clock::now();
+  Clock::time_point next_ = begin_ + std::chrono::seconds(1);
+  bool shown_ = false;
+};
+
+bool WriteWhole(const std::string& file, const std::string& lines) {
+  const std::string partial = file + ".partial";
+  std::FILE* stream = std::fopen(partial.c_str(), "w");
+  if (stream == nullptr) return false;
+  const bool written = std::fwrite(lines.data(), 1, lines.size(), stream) == lines.size();
+  const bool closed = std::fclose(stream) == 0;
+  if (written && closed && std::rename(partial.c_str(), file.c_str()) == 0) return true;
+  std::remove(partial.c_str());
+  return false;
+}
+
+}  // namespace
+
+void CatchInterrupts() {
+  struct sigaction action = {};
+  action.sa_handler = OnInterrupt;
+  for (const int signal : {SIGINT, SIGTERM, SIGHUP}) sigaction(signal, &action, nullptr);
+}
+
+bool Interrupted() { return interrupted != 0; }
+
+int RunToFile(const Plan& plan, uint64_t seed, const std::string& file, bool quiet) {
+  if (!file.empty()) {
+    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+    if (std::filesystem::is_directory(file) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
+      throw PlanError(fmt::format("--json {}: cannot write there; name another file", file));
+    }
+  }
+  Run run(plan, seed);
+  {
+    ProgressLine line;
+    const bool ended = run.ToEnd([&](const Progress& progress) {
+      if (!quiet) line.Show(progress);
+      return !Interrupted();
+    });
+    if (!ended) return 130;
+  }
+  const std::string wrong = run.CheckConservation();
+  if (!wrong.empty()) throw std::runtime_error(fmt::format("{} seed {}: {}", plan.name(), seed, wrong));
+  if (const uint64_t broken = BudgetViolations(run)) {
+    throw std::runtime_error(
+        fmt::format("{} seed {}: the loss budget was broken on {} steps", plan.name(), seed, broken));
+  }
+  const std::string lines = ResultLines(run);
+  if (file.empty()) {
+    std::fputs(lines.c_str(), stdout);
+  } else if (!WriteWhole(file, lines)) {
+    throw PlanError(fmt::format("--json {}: cannot write there; name another file", file));
+  }
+  if (!quiet) std::fputs(Summary(run).c_str(), stderr);
+  return 0;
+}
+
+}  // namespace forgive::sim
