@@ -58,7 +58,7 @@ inline std::string DataPacketBytes(uint64_t connection_id, uint32_t message, uin
   header.offset_in_message = offset;
   header.message_length = offset + length;
   std::string bytes(kDataHeaderBytes, '\0');
-  WriteDataHeader(header, nullptr, reinterpret_cast<uint8_t*>(bytes.data()));
+  WriteDataHeader(header, static_cast<const SipKey*>(nullptr), reinterpret_cast<uint8_t*>(bytes.data()));
   return bytes + PatternBytes(offset, length);
 }
 
