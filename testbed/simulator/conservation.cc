@@ -18,6 +18,22 @@ PacketsAndBytes Sum(const std::array<PacketsAndBytes, kQueueClasses>& classes) {
 
 }  // namespace
 
+uint64_t Fabric::link_hops() const {
+  uint64_t hops = 0;
+  for (const Port& port : ports_) {
+    for (uint64_t packets : port.counters.packets) hops += packets;
+  }
+  return hops;
+}
+
+PacketsAndBytes Fabric::in_flight() const {
+  PacketsAndBytes sum;
+  for (const Port& port : ports_) {
+    for (uint32_t i = 0; i < port.link.size(); ++i) sum.Add(port.link.at(i).wire_bytes);
+  }
+  return sum;
+}
+
 // Limits hold for a switch's queues; a NIC holds what its host has given it.
 std::string Fabric::CheckQueues(PacketsAndBytes* queued) const {
   const std::array<uint32_t, kQueueClasses> limits = {plan_.control_queue_bytes, plan_.header_queue_bytes,
@@ -63,14 +79,14 @@ std::string Fabric::CheckConservation() const {
   }
   uint64_t trimmed_off = 0;
   for (uint64_t bytes : counters_.trimmed_off_bytes) trimmed_off += bytes;
-  const PacketsAndBytes& in_flight = counters_.in_flight;
-  if (in.packets != out.packets + queued.packets + in_flight.packets + dropped.packets) {
+  const PacketsAndBytes travelling = in_flight();
+  if (in.packets != out.packets + queued.packets + travelling.packets + dropped.packets) {
     return fmt::format("packets: {} in, but {} out, {} queued, {} on links, {} dropped", in.packets, out.packets,
-                       queued.packets, in_flight.packets, dropped.packets);
+                       queued.packets, travelling.packets, dropped.packets);
   }
-  if (in.bytes != out.bytes + queued.bytes + in_flight.bytes + dropped.bytes + trimmed_off) {
+  if (in.bytes != out.bytes + queued.bytes + travelling.bytes + dropped.bytes + trimmed_off) {
     return fmt::format("bytes: {} in, but {} out, {} queued, {} on links, {} dropped, {} trimmed off", in.bytes,
-                       out.bytes, queued.bytes, in_flight.bytes, dropped.bytes, trimmed_off);
+                       out.bytes, queued.bytes, travelling.bytes, dropped.bytes, trimmed_off);
   }
   return "";
 }

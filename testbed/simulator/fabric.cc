@@ -12,8 +12,6 @@ namespace forgive::sim {
 namespace {
 
 constexpr uint32_t kNoPort = 0xffffffff;
-// How many events before its own a packet's memory is asked for.
-constexpr size_t kPrefetchAhead = 6;
 
 constexpr int Number(QueueClass queue_class) { return static_cast<int>(queue_class); }
 
@@ -96,20 +94,7 @@ void Fabric::Send(SimTime now, PacketIndex index) {
 }
 
 Fabric::Outcome Fabric::OnEvent(SimTime now, const SimEvent& event) {
-  const SimEvent* ahead = queue_->Ahead(kPrefetchAhead);
-  if (ahead != nullptr && ahead->kind == SimEvent::Kind::kArrival) arena_->Prefetch(ahead->value);
-  if (event.kind == SimEvent::Kind::kArrival) {
-    const Packet& packet = (*arena_)[event.value];
-    --counters_.in_flight.packets;
-    counters_.in_flight.bytes -= packet.wire_bytes;
-    if (event.object >= plan_.hosts()) {
-      Forward(now, event.object, event.value);
-      return {};
-    }
-    FORGIVE_CHECK(event.object == packet.destination);
-    counters_.out[Number(packet.queue_class)].Add(packet.wire_bytes);
-    return {event.value, kNoHost};
-  }
+  if (event.kind == SimEvent::Kind::kArrival) return Arrive(now, event.object);
   if (event.kind == SimEvent::Kind::kPortFree) {
     return {kNoPacket, OnWake(now, event.object) ? event.object : kNoHost};
   }
@@ -117,6 +102,28 @@ Fabric::Outcome Fabric::OnEvent(SimTime now, const SimEvent& event) {
   const LinkFailure& failure = plan_.link_failures[event.object];
   routes_.Learn(failure.leaf, failure.spine, event.value != 0);
   return {};
+}
+
+// The first packet on a port's link arrives. The next one's memory is asked for: its own event is some way off.
+inline Fabric::Outcome Fabric::Arrive(SimTime now, uint32_t number) {
+  Port& from = ports_[number];
+  const PacketIndex index = from.link.TakeFirst().packet;
+  const uint32_t node = from.peer;
+  const bool at_host = from.kind == PortKind::kLast;
+  if (!from.link.empty()) {
+    const Travelling& next = from.link.first();
+    queue_->Schedule(SimTime{next.arrival_ps}, {SimEvent::Kind::kArrival, number, 0});
+    arena_->Prefetch(next.packet);
+    if (at_host) arena_->PrefetchHeader(next.packet);
+  }
+  if (!at_host) {
+    Forward(now, node, index);
+    return {};
+  }
+  const Packet& packet = (*arena_)[index];
+  FORGIVE_CHECK(node == packet.destination);
+  counters_.out[Number(packet.queue_class)].Add(packet.wire_bytes);
+  return {index, kNoHost};
 }
 
 inline uint32_t Fabric::OutPort(uint32_t node, const Packet& packet) {
@@ -239,7 +246,7 @@ void Fabric::LaunchNext(Port* port) {
       queue_class = QueueClass::kTrimmed;
     }
   }
-  const PortQueue::Entry entry = port->queues[Number(queue_class)].TakeFirst();
+  const Waiting entry = port->queues[Number(queue_class)].TakeFirst();
   if (queue_class == QueueClass::kData) {
     const uint32_t share = plan_.header_queue_share_percent;
     port->header_credit = std::min(port->header_credit + entry.wire_bytes * share, kHeaderCreditBytes * share);
@@ -258,10 +265,11 @@ inline void Fabric::Launch(Port* port, int64_t start_ps, PacketIndex index, uint
     Drop(DropCause::kLink, index);
     return;
   }
-  ++counters_.link_hops;
-  ++counters_.in_flight.packets;
-  counters_.in_flight.bytes += wire_bytes;
-  queue_->Schedule(SimTime{arrival_ps}, {SimEvent::Kind::kArrival, port->peer, index});
+  if (port->link.empty()) {
+    const auto number = static_cast<uint32_t>(port - ports_.data());
+    queue_->Schedule(SimTime{arrival_ps}, {SimEvent::Kind::kArrival, number, 0});
+  }
+  port->link.Append({arrival_ps, index, wire_bytes});
 }
 
 // A link with failures or jitter: false when the packet is lost, else when it arrives. Lost is what was on the link,

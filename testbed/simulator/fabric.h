@@ -19,10 +19,11 @@ namespace forgive::sim {
 
 // Nodes are hosts (0 ..), then leaves, then spines. Host h hangs on leaf h / hosts_per_leaf.
 //
-// One event a hop. A port does not wake for each departure: it catches up when something arrives at it, and at the
-// latest one propagation delay after a packet could have left, before that packet can be anywhere else. What left in
-// the meantime left at the moment, in the order and by the queues' state at which it would have if it had been
-// watched, so the result is exact; a departure that falls on an arrival's picosecond is decided first.
+// One event a hop: that of the first packet on a link, whose arrival brings on the next one's. A port does not wake
+// for each departure: it catches up when something arrives at it, and at the latest one propagation delay after a
+// packet could have left, before that packet can be anywhere else. What left in the meantime left at the moment, in
+// the order and by the queues' state at which it would have if it had been watched, so the result is exact; a
+// departure that falls on an arrival's picosecond is decided first.
 class Fabric {
  public:
   static constexpr uint32_t kNoHost = 0xffffffff;
@@ -61,6 +62,10 @@ class Fabric {
   }
   const PortCounters& host_port_counters(uint32_t host) const { return ports_[HostPort(host)].counters; }
 
+  // Packets put on links so far, and those that are on links now.
+  uint64_t link_hops() const;
+  PacketsAndBytes in_flight() const;
+
   // Walks every queue: "" if each packet and byte that came in is delivered, queued, on a link, cut off or counted as
   // dropped, and no queue is beyond its limit; else the first thing that does not add up. O(packets queued).
   std::string CheckConservation() const;
@@ -77,6 +82,7 @@ class Fabric {
   uint32_t WireBytes(const Packet& packet) const {
     return uint32_t{packet.header_bytes} + packet.payload_bytes + plan_.wire_overhead_bytes;
   }
+  Outcome Arrive(SimTime now, uint32_t number);
   uint32_t OutPort(uint32_t node, const Packet& packet);
   void Forward(SimTime now, uint32_t node, PacketIndex index);
   // The port has caught up and its link is busy.

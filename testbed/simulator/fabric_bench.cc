@@ -41,7 +41,7 @@ class Bench {
     FORGIVE_CHECK(fabric_.CheckConservation().empty());
     BenchResult result;
     result.data_packets = delivered_;
-    result.link_hops = fabric_.counters().link_hops;
+    result.link_hops = fabric_.link_hops();
     result.events = queue_.fired();
     result.trims = fabric_.counters().trims_total();
     result.drops = fabric_.counters().drops_total();

@@ -44,8 +44,6 @@ struct FabricCounters {
   std::array<uint64_t, kMaxJobs> trimmed_off_bytes{};
   std::array<ByClass<PacketsAndBytes>, kDropCauses> drops;  // [cause][class]
   std::array<uint64_t, kMaxJobs> marks{};
-  uint64_t link_hops = 0;                // packets put on a link
-  PacketsAndBytes in_flight;             // on links
   ByClass<uint32_t> peak_queue_bytes{};  // of any switch port
   uint32_t peak_shared_bytes = 0;        // of any switch
 

@@ -15,46 +15,29 @@
 
 namespace forgive::sim {
 
-// Packets in order, with their bytes beside them, so that a packet's own memory is not touched when it leaves.
-// A ring which grows as it must and never shrinks.
-class PortQueue {
+// First in, first out: a ring which grows as it must and never shrinks.
+template <typename Entry>
+class Ring {
  public:
-  struct Entry {
-    PacketIndex packet;
-    uint32_t wire_bytes;
-  };
-
   bool empty() const { return begin_ == end_; }
   uint32_t size() const { return end_ - begin_; }
-  uint32_t bytes() const { return bytes_; }
   const Entry& first() const { return entries_[begin_ & mask_]; }
   const Entry& last() const { return entries_[(end_ - 1) & mask_]; }
+  // The i-th from the first.
+  const Entry& at(uint32_t i) const { return entries_[(begin_ + i) & mask_]; }
 
-  void Append(PacketIndex packet, uint32_t wire_bytes) {
+  void Append(const Entry& entry) {
     if (size() == capacity_) Grow();
-    entries_[end_++ & mask_] = {packet, wire_bytes};
-    bytes_ += wire_bytes;
+    entries_[end_++ & mask_] = entry;
   }
-
-  Entry TakeFirst() {
-    const Entry entry = entries_[begin_++ & mask_];
-    bytes_ -= entry.wire_bytes;
-    return entry;
-  }
-
-  // The sum of what is queued, counted one by one.
-  uint64_t CountBytes() const {
-    uint64_t sum = 0;
-    for (uint32_t i = begin_; i != end_; ++i) sum += entries_[i & mask_].wire_bytes;
-    return sum;
-  }
+  Entry TakeFirst() { return entries_[begin_++ & mask_]; }
 
  private:
   void Grow() {
     const uint32_t capacity = std::max<uint32_t>(16, 2 * capacity_);
     auto entries = std::make_unique<Entry[]>(capacity);
     const uint32_t count = size();
-    for (uint32_t i = 0; i < count; ++i) entries[i] = entries_[(begin_ + i) & mask_];
+    for (uint32_t i = 0; i < count; ++i) entries[i] = at(i);
     entries_ = std::move(entries);
     capacity_ = capacity;
     mask_ = capacity - 1;
@@ -67,7 +50,49 @@ class PortQueue {
   uint32_t end_ = 0;
   uint32_t mask_ = 0;
   uint32_t capacity_ = 0;
+};
+
+// What waits in front of a link, with its bytes beside it, so that a packet's own memory is not touched as it leaves.
+struct Waiting {
+  PacketIndex packet;
+  uint32_t wire_bytes;
+};
+
+class PortQueue {
+ public:
+  bool empty() const { return ring_.empty(); }
+  uint32_t size() const { return ring_.size(); }
+  uint32_t bytes() const { return bytes_; }
+  const Waiting& first() const { return ring_.first(); }
+  const Waiting& last() const { return ring_.last(); }
+
+  void Append(PacketIndex packet, uint32_t wire_bytes) {
+    ring_.Append({packet, wire_bytes});
+    bytes_ += wire_bytes;
+  }
+  Waiting TakeFirst() {
+    const Waiting entry = ring_.TakeFirst();
+    bytes_ -= entry.wire_bytes;
+    return entry;
+  }
+
+  // The sum of what is queued, counted one by one.
+  uint64_t CountBytes() const {
+    uint64_t sum = 0;
+    for (uint32_t i = 0; i < ring_.size(); ++i) sum += ring_.at(i).wire_bytes;
+    return sum;
+  }
+
+ private:
+  Ring<Waiting> ring_;
   uint32_t bytes_ = 0;
+};
+
+// What has left a port and not yet arrived: in the order of its arrivals.
+struct Travelling {
+  int64_t arrival_ps;
+  PacketIndex packet;
+  uint32_t wire_bytes;
 };
 
 // Where a port leads.
@@ -79,7 +104,8 @@ enum class PortKind : uint8_t {
 };
 
 // Invariant: while something is queued, the link is busy until free_at_ps, the first moment at which the next packet
-// may leave, and a kPortFree event stands at wake_at_ps, which is at most one propagation delay after it.
+// may leave, and a kPortFree event stands at wake_at_ps, which is at most one propagation delay after it. While
+// something is on the link a kArrival event stands for the first of it.
 struct alignas(64) Port {
   int64_t free_at_ps = 0;  // when the link has taken the last packet that left
   int64_t delay_ps = 0;
@@ -89,6 +115,7 @@ struct alignas(64) Port {
   PortKind kind = PortKind::kNic;
   bool is_special = false;   // its link may fail or has jitter
   bool wants_ready = false;  // a NIC: its host waits to hear that the data has left
+  Ring<Travelling> link;
   std::array<PortQueue, kQueueClasses> queues;
   int64_t wake_at_ps = kSimNever.ps;
   // What trimmed headers may still take ahead of waiting data, in hundredths of bytes: a header of b bytes costs

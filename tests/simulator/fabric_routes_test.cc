@@ -220,7 +220,7 @@ TEST(Fabric, LosesNoPacketAndNoByteFromItsBooksWhateverTheTraffic) {
     }
     const FabricCounters& counters = rig.fabric.counters();
     EXPECT_EQ(rig.arena.in_use(), 0u);
-    EXPECT_EQ(counters.in_flight.packets, 0u);
+    EXPECT_EQ(rig.fabric.in_flight().packets, 0u);
     uint64_t in = 0;
     for (const PacketsAndBytes& one : counters.in) in += one.packets;
     EXPECT_EQ(in, rig.deliveries.size() + counters.drops_total());
