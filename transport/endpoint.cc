@@ -101,12 +101,14 @@ struct Endpoint::Impl {
   static uint16_t SlotOf(ConnectionHandle handle) {
     return static_cast<uint16_t>(handle.value & ((1u << kSlotBits) - 1));
   }
-  bool IsActive(const Connection& connection) const { return slots[SlotOf(connection.handle())].active; }
   void Activate(const Connection& connection) {
     const uint16_t slot = SlotOf(connection.handle());
     if (slots[slot].active) return;
     slots[slot].active = true;
     active.push_back(slot);
+  }
+  void ActivateIfWorking(const Connection& connection) {
+    if (!slots[SlotOf(connection.handle())].active && connection.HasWork()) Activate(connection);
   }
   void NextTurn() {
     turn_packets = 0;
@@ -127,6 +129,7 @@ struct Endpoint::Impl {
   }
   Listener* FreeListener();
 
+  void OnOther(TimePoint now, const Datagram& datagram);
   void OnConnect(TimePoint now, const Datagram& datagram);
   bool RepeatAnswer(const Connect& connect);
   void Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status, const Address& source);
@@ -243,40 +246,52 @@ void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
     ++impl.counters.events_full;
     return;
   }
+  // Nearly all that arrives are data of a connection that is there.
+  DataHeader header;
+  if (ParseDataHeader(datagram.bytes, datagram.length, &header)) {
+    if (Connection* connection = impl.FindById(header.connection_id)) {
+      connection->OnData(now, &header, datagram);
+      impl.ActivateIfWorking(*connection);
+    } else {
+      ++impl.counters.unknown_connection;
+    }
+    return;
+  }
+  impl.OnOther(now, datagram);
+}
+
+// What is no valid data header.
+void Endpoint::Impl::OnOther(TimePoint now, const Datagram& datagram) {
   uint8_t version = 0;
   const PacketType type = PeekType(datagram.bytes, datagram.length, &version);
   if (type == PacketType::kInvalid) {
-    impl.OnForeign(now, datagram, version);
+    OnForeign(now, datagram, version);
     return;
   }
   if (type == PacketType::kConnect) {
-    impl.OnConnect(now, datagram);
+    OnConnect(now, datagram);
     return;
   }
-  Connection* connection = impl.FindById(PeekConnectionId(type, datagram.bytes));
+  Connection* connection = FindById(PeekConnectionId(type, datagram.bytes));
   if (connection == nullptr) {
-    ++impl.counters.unknown_connection;
+    ++counters.unknown_connection;
     return;
   }
   bool parsed = false;
-  if (type == PacketType::kData) {
-    DataHeader header;
-    parsed = ParseDataHeader(datagram.bytes, datagram.length, &header);
-    if (parsed) connection->OnData(now, &header, datagram);
-  } else if (type == PacketType::kReport) {
-    parsed = ParseReport(datagram.bytes, datagram.length, &impl.report);
-    if (parsed) connection->OnReport(now, &impl.report, datagram);
+  if (type == PacketType::kReport) {
+    parsed = ParseReport(datagram.bytes, datagram.length, &report);
+    if (parsed) connection->OnReport(now, &report, datagram);
   } else if (type == PacketType::kConnectReply) {
     ConnectReply reply;
     parsed = ParseConnectReply(datagram.bytes, datagram.length, &reply);
     if (parsed) connection->OnConnectReply(now, reply, datagram);
-  } else {
+  } else if (type != PacketType::kData) {
     Control control;
     parsed = ParseControl(datagram.bytes, datagram.length, &control);
     if (parsed) connection->OnControl(now, control, datagram);
   }
-  if (!parsed) ++impl.counters.malformed;
-  if (!impl.IsActive(*connection) && connection->HasWork()) impl.Activate(*connection);
+  if (!parsed) ++counters.malformed;
+  ActivateIfWorking(*connection);
 }
 
 // A listener allocates nothing before the tag proved that the peer has the ticket.

@@ -179,7 +179,8 @@ void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
 // Returns the payload bytes in the run, which is missing.
 uint64_t Receiver::TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload) {
   ReceiveMessage& message = *segment.message;
-  const Range range = InMessage(segment, run);
+  const bool whole = run == segment.all;  // the common case
+  const Range range = whole ? Range{segment.offset, segment.offset + segment.bytes} : InMessage(segment, run);
   const uint64_t bytes = range.length();
   FORGIVE_CHECK(range.end <= message.length);
   if (message.buffer != nullptr && bytes != 0) {
@@ -239,6 +240,7 @@ void Receiver::Complete(uint32_t number) {
 // does not know of it, or it would not have sent it.
 void Receiver::NameSettled(const Segment& segment) {
   UnitRange rest = segment.all;
+  if (rest.end <= scoreboard_.base()) return;
   rest.begin = std::max(rest.begin, scoreboard_.base());
   while (!rest.empty()) {
     UnitRange missing{rest.end, rest.end};

@@ -21,14 +21,13 @@ constexpr uint64_t Popcount(uint64_t word) {
 // Calls visit(index, mask) for every word of a ring of word_mask + 1 words that holds units of the range.
 template <typename Visit>
 void ForEachWord(UnitRange range, uint64_t word_mask, Visit visit) {
-  uint64_t unit = range.begin;
-  while (unit < range.end) {
-    const uint64_t shift = unit % kWordBits;
-    const uint64_t count = std::min(kWordBits - shift, range.end - unit);
-    const uint64_t ones = count == kWordBits ? ~uint64_t{0} : (uint64_t{1} << count) - 1;
-    visit((unit / kWordBits) & word_mask, ones << shift);
-    unit += count;
-  }
+  if (range.empty()) return;
+  constexpr uint64_t kAll = ~uint64_t{0};
+  const uint64_t last_unit = range.end - 1;
+  const uint64_t last = last_unit / kWordBits;
+  uint64_t mask = kAll << (range.begin % kWordBits);
+  for (uint64_t word = range.begin / kWordBits; word != last; ++word, mask = kAll) visit(word & word_mask, mask);
+  visit(last & word_mask, mask & kAll >> (kWordBits - 1 - last_unit % kWordBits));
 }
 
 bool TestBit(const std::vector<uint64_t>& words, uint64_t word_mask, uint64_t unit) {
@@ -65,7 +64,8 @@ bool Scoreboard::NextMissingAmongSettled(UnitRange range, UnitRange* run) const 
 uint64_t Scoreboard::CountUncounted(UnitRange range) const {
   uint64_t uncounted = 0;
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
-    uncounted += Popcount(mask & ~settled_[index] & ~counted_[index]);
+    const uint64_t word = mask & ~settled_[index] & ~counted_[index];
+    if (word != 0) uncounted += Popcount(word);
   });
   return uncounted;
 }
@@ -119,6 +119,7 @@ void Scoreboard::MarkForgiven(UnitRange run) {
 void Scoreboard::MarkRequested(UnitRange range) {
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
     const uint64_t fresh = mask & ~settled_[index] & ~requested_[index];
+    if (fresh == 0) return;
     requested_[index] |= fresh;
     requested_units_ += Popcount(fresh);
   });
@@ -127,6 +128,7 @@ void Scoreboard::MarkRequested(UnitRange range) {
 void Scoreboard::MarkCounted(UnitRange range) {
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
     const uint64_t fresh = mask & ~settled_[index] & ~counted_[index];
+    if (fresh == 0) return;
     counted_[index] |= fresh;
     counted_units_ += Popcount(fresh);
   });

@@ -46,6 +46,7 @@ SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_
       lost_(records_.size()) {
   FORGIVE_CHECK(std::has_single_bit(max_messages));
   FORGIVE_CHECK(max_payload >= kUnitBytes && max_payload % kUnitBytes == 0);
+  FORGIVE_CHECK(max_payload <= kMaxPayloadBytes);
 }
 
 // ---- Messages ----
@@ -79,15 +80,19 @@ bool SentRanges::PopCompleted(uint64_t* cookie) {
 uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path) {
   FORGIVE_CHECK(HasUnsent());
   FORGIVE_CHECK(next_ - front_ <= mask_);
+  const SentMessage& sending = message(unsent_message_);
+  const uint32_t left = sending.length - unsent_offset_;
   const uint64_t index = next_++;
   Record& record = records_[index & mask_];
   record.message = static_cast<uint32_t>(unsent_message_);
   record.offset = unsent_offset_;
-  next_position_ = UnsentEnd();
+  record.length = static_cast<uint16_t>(std::min(left, max_payload_));
   begun_ = unsent_message_ + 1;
-  if (messages_[unsent_message_ & message_mask_].length - unsent_offset_ > max_payload_) {
+  if (left > max_payload_) {
+    next_position_ += max_payload_;
     unsent_offset_ += max_payload_;
   } else {
+    next_position_ = sending.stream_end;
     ++unsent_message_;
     unsent_offset_ = 0;
   }
@@ -117,20 +122,16 @@ void SentRanges::Transmit(uint64_t index, uint64_t packet_number, TimePoint now,
   record.packet_number = packet_number;
   record.sent = now;
   record.path = path;
-  bytes_in_flight_ += LengthOf(record);
+  bytes_in_flight_ += record.length;
   Append(slot);
 }
 
 // ---- Places ----
 
-uint32_t SentRanges::LengthOf(const Record& record) const {
-  return std::min(max_payload_, MessageOf(record).length - record.offset);
-}
-
 SegmentPlace SentRanges::Place(uint64_t index) const {
   const Record& record = records_[index & mask_];
   // Records belong to messages that are not handed out yet, so the high bits are those of a near one.
-  return {ExpandNumber(completed_, record.message), record.offset, LengthOf(record)};
+  return {ExpandNumber(completed_, record.message), record.offset, record.length};
 }
 
 uint64_t SentRanges::StreamBegin(uint64_t index) const {
@@ -168,11 +169,11 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
        index = unacknowledged_.FindFirst(index + 1, end)) {
     const uint32_t slot = static_cast<uint32_t>(index & mask_);
     paths_[records_[slot].path].last_progress = now;
-    if (lost_.Test(index)) {
+    if (lost_count_ != 0 && lost_.Test(index)) {
       lost_.Clear(index);
       --lost_count_;
     } else {
-      bytes_in_flight_ -= LengthOf(records_[slot]);
+      bytes_in_flight_ -= records_[slot].length;
       Unlink(slot);
     }
     unacknowledged_.Clear(index);
@@ -184,7 +185,7 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
 
 void SentRanges::Lose(uint64_t index) {
   const uint32_t slot = static_cast<uint32_t>(index & mask_);
-  bytes_in_flight_ -= LengthOf(records_[slot]);
+  bytes_in_flight_ -= records_[slot].length;
   Unlink(slot);
   lost_.Set(index);
   ++lost_count_;

@@ -133,6 +133,7 @@ class SentRanges {
     uint32_t offset = 0;   // bytes, in the message
     uint32_t previous = kNone;
     uint32_t next = kNone;
+    uint16_t length = 0;  // bytes of payload
     uint16_t path = 0;
   };
   struct Path {
@@ -142,7 +143,6 @@ class SentRanges {
   };
 
   const SentMessage& MessageOf(const Record& record) const { return messages_[record.message & message_mask_]; }
-  uint32_t LengthOf(const Record& record) const;
   void Append(uint32_t slot);
   void Unlink(uint32_t slot);
   void Transmit(uint64_t index, uint64_t packet_number, TimePoint now, uint16_t path);

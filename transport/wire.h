@@ -148,6 +148,7 @@ class Tagger {
 
  private:
   SipState Begin(const uint8_t* bytes);
+  void Learn(uint64_t first, uint64_t second);
 
   SipKey key_;
   uint64_t first_ = 0;  // no packet begins with version 0
