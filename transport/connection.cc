@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "transport/inline.h"
 #include "transport/wire_layout.h"
 
 namespace forgive {
@@ -278,7 +279,7 @@ void Connection::OnControl(TimePoint now, const Control& control, const Datagram
 
 // ---- Ends ----
 
-void Connection::Fail(TimePoint now, FailReason reason, bool tell_peer) {
+FORGIVE_RARE void Connection::Fail(TimePoint now, FailReason reason, bool tell_peer) {
   if (state_ == State::kFailed || state_ == State::kClosed) return;
   const bool connecting = state_ == State::kConnecting;
   state_ = State::kFailed;
@@ -402,7 +403,7 @@ bool Connection::NextTransmit(TimePoint now, Transmit* out) {
   return NextReport(now, out) || NextData(now, out);
 }
 
-bool Connection::NextHandshake(TimePoint now, Transmit* out) {
+FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
   const Config& config = *context_->config;
   if (state_ == State::kConnecting && now >= next_connect_) {
     Connect connect;
@@ -449,7 +450,7 @@ void Connection::WriteControlPacket(PacketType type, uint16_t code, Transmit* ou
   out->header_length = static_cast<uint32_t>(WriteControl(control, OutgoingKey(), out->header.data()));
 }
 
-bool Connection::NextControl(TimePoint, Transmit* out) {
+FORGIVE_RARE bool Connection::NextControl(TimePoint, Transmit* out) {
   if (resets_due_ != 0) {
     --resets_due_;
     WriteControlPacket(PacketType::kReset, reset_code_, out);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "transport/connection.h"
+#include "transport/inline.h"
 #include "transport/wire_layout.h"
 
 namespace forgive {
@@ -240,7 +241,7 @@ void Endpoint::GiveUp(ConnectionHandle handle) {
 
 // ---- Datagrams ----
 
-void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
+FORGIVE_FLATTEN void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
   Impl& impl = *impl_;
   if (!impl.events.HasReserve()) {
     ++impl.counters.events_full;
@@ -261,7 +262,7 @@ void Endpoint::OnDatagram(TimePoint now, const Datagram& datagram) {
 }
 
 // What is no valid data header.
-void Endpoint::Impl::OnOther(TimePoint now, const Datagram& datagram) {
+FORGIVE_APART void Endpoint::Impl::OnOther(TimePoint now, const Datagram& datagram) {
   uint8_t version = 0;
   const PacketType type = PeekType(datagram.bytes, datagram.length, &version);
   if (type == PacketType::kInvalid) {
@@ -432,7 +433,7 @@ TimePoint Endpoint::next_deadline() const {
 
 // ---- Transmission and events ----
 
-bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
+FORGIVE_FLATTEN bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
   Impl& impl = *impl_;
   if (impl.refusal_due) {
     impl.refusal_due = false;

@@ -7,6 +7,7 @@
 
 #include "transport/check.h"
 #include "transport/crc32c.h"
+#include "transport/inline.h"
 
 namespace forgive {
 namespace {
@@ -125,7 +126,7 @@ Range Receiver::InMessage(const Segment& segment, UnitRange run) const {
 
 // ---- A whole packet ----
 
-void Receiver::OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce) {
+FORGIVE_FLATTEN void Receiver::OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce) {
   if (closed_) closing_report_due_ = true;
   if (closed_ || failed_) return;
   if (payload_crc_ && Crc32c(payload, header.payload_length) != header.payload_crc32c) {
@@ -217,7 +218,7 @@ void Receiver::AfterSettling(const Segment& segment) {
   if (!message.done && message.settled_units == message.units()) Complete(segment.message_number);
 }
 
-void Receiver::Complete(uint32_t number) {
+FORGIVE_RARE void Receiver::Complete(uint32_t number) {
   ReceiveMessage& message = messages_.at(number);
   FORGIVE_CHECK(message.counted_bytes == 0);
   message.done = true;
@@ -263,7 +264,7 @@ Receiver::Flags Receiver::CurrentFlags() const {
   return flags;
 }
 
-void Receiver::OnStepsChanged() {
+FORGIVE_RARE void Receiver::OnStepsChanged() {
   seen_step_changes_ = steps_->changes();
   if (!closed_ && CurrentFlags() != reported_flags_) reports_.MakeDue();
 }

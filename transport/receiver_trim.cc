@@ -3,11 +3,12 @@
 #include <cstring>
 
 #include "transport/check.h"
+#include "transport/inline.h"
 #include "transport/receiver.h"
 
 namespace forgive {
 
-void Receiver::OnTrimmedHeader(TimePoint, const DataHeader& header, bool ce) {
+FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const DataHeader& header, bool ce) {
   if (closed_) closing_report_due_ = true;
   if (closed_ || failed_) return;
   Segment segment;
@@ -40,7 +41,7 @@ Decision Receiver::Decide(const Segment& segment) {
   if (missing_units == 0) return Decision::kAlreadySettled;
 
   const ReceiveMessage& message = *segment.message;
-  const bool last_missing = !scoreboard_.IsSettled(segment.payload.end - 1);
+  const bool last_missing = segment.padding != 0 && !scoreboard_.IsSettled(segment.payload.end - 1);
   const uint64_t missing = PayloadBytes(segment, missing_units, last_missing);
   Decision decision = Decision::kNotForgivable;
   if (message.forgivable) decision = counted ? steps_->Decide(message.index, missing) : Decision::kNoOpenBudget;
@@ -61,7 +62,8 @@ bool Receiver::CountOutstanding(const Segment& segment) {
   uint64_t bytes = 0;
   if (units != 0) {
     const uint64_t last = segment.payload.end - 1;
-    bytes = PayloadBytes(segment, units, !scoreboard_.IsSettled(last) && !scoreboard_.IsCounted(last));
+    const bool has_last = segment.padding != 0 && !scoreboard_.IsSettled(last) && !scoreboard_.IsCounted(last);
+    bytes = PayloadBytes(segment, units, has_last);
   }
   if (!steps_->CountTrimmed(message.index, bytes)) return false;
   message.counted_bytes += bytes;

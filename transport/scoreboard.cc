@@ -10,8 +10,10 @@ namespace {
 
 constexpr uint64_t kWordBits = 64;
 
-// std::popcount would be a call: the processors that this is built for need not have the instruction.
+// std::popcount would be a call: the processors that this is built for need not have the instruction. A word is
+// nearly always empty or full.
 constexpr uint64_t Popcount(uint64_t word) {
+  if (word == 0 || word == ~uint64_t{0}) return word & kWordBits;
   word -= word >> 1 & 0x5555555555555555u;
   word = (word & 0x3333333333333333u) + (word >> 2 & 0x3333333333333333u);
   word = (word + (word >> 4)) & 0x0f0f0f0f0f0f0f0fu;
@@ -64,8 +66,7 @@ bool Scoreboard::NextMissingAmongSettled(UnitRange range, UnitRange* run) const 
 uint64_t Scoreboard::CountUncounted(UnitRange range) const {
   uint64_t uncounted = 0;
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
-    const uint64_t word = mask & ~settled_[index] & ~counted_[index];
-    if (word != 0) uncounted += Popcount(word);
+    uncounted += Popcount(mask & ~settled_[index] & ~counted_[index]);
   });
   return uncounted;
 }

@@ -9,6 +9,7 @@
 #include "transport/crc32c.h"
 #include "transport/dcqcn.h"
 #include "transport/fixed_window.h"
+#include "transport/inline.h"
 #include "transport/nscc.h"
 #include "transport/wire_layout.h"
 
@@ -135,7 +136,7 @@ void Sender::RestartAtStep(TimePoint now) {
   AfterCongestionControl(now);
 }
 
-bool Sender::NextPacket(TimePoint now, DataHeader* header, const uint8_t** payload) {
+FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const uint8_t** payload) {
   last_now_ = now;
   RunCongestionTimers(now);
   RestartAtStep(now);
@@ -236,7 +237,7 @@ void Sender::CountModeChange(TimePoint now) {
 
 uint64_t Sender::ExpandReportNumber(uint32_t low) const { return ExpandNumber(reports_.newest(), low); }
 
-bool Sender::OnReport(TimePoint now, const Report& report) {
+FORGIVE_FLATTEN bool Sender::OnReport(TimePoint now, const Report& report) {
   last_now_ = now;
   const bool newest = !any_report_ || report.report_number > reports_.newest();
   if (!reports_.Accept(report.report_number)) {

@@ -8,8 +8,7 @@
 #include <cstdint>
 #include <cstring>
 
-// Out of line, the state would go through memory between two words, on the path that bounds everything here.
-#define FORGIVE_INLINE __attribute__((always_inline)) inline
+#include "transport/inline.h"
 
 namespace forgive {
 
@@ -18,8 +17,9 @@ struct SipKey {
   uint64_t k1 = 0;
 };
 
-// The hash word by word, as the packets' headers are made of words. Four words of state, kept in registers: every
-// member function is inlined. A copy of it remembers the hash of a beginning that several inputs share.
+// The hash word by word, as the packets' headers are made of words. Four words of state, kept in registers: out of
+// line they would go through memory between two words, on the path that bounds everything here. A copy of it
+// remembers the hash of a beginning that several inputs share.
 class SipState {
  public:
   FORGIVE_INLINE explicit SipState(const SipKey& key)

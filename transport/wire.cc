@@ -373,8 +373,8 @@ FORGIVE_INLINE SipState Tagger::Begin(const uint8_t* bytes) {
   return behind_head_;
 }
 
-// Not inlined: its stores would make the compiler load both words as one, which waits for the two stores that made them.
-__attribute__((noinline)) void Tagger::Learn(uint64_t first, uint64_t second) {
+// Inlined, its stores would make the compiler load both words as one, which waits for the two stores that made them.
+FORGIVE_RARE void Tagger::Learn(uint64_t first, uint64_t second) {
   first_ = first;
   second_ = second;
   behind_head_ = SipState(key_);

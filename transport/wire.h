@@ -134,9 +134,9 @@ bool ParseControl(const uint8_t* bytes, size_t length, Control* out);
 // reports, else 0. Data: over the 56-byte header; all others over `length`, the whole packet.
 bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t length, uint64_t number);
 
-// Tags the data headers or the reports of one connection. It remembers the hash behind the first two words, which hold
-// the type, the lengths and the connection id: packets that follow one another mostly share them, and a tag costs a
-// fifth less.
+// Tags the data headers or the reports of one connection. It remembers the hash behind the first two words, which
+// hold the type, the lengths and the connection id: packets that follow one another mostly share them, and a tag
+// costs a fifth less.
 class Tagger {
  public:
   Tagger() : Tagger(SipKey{}) {}
