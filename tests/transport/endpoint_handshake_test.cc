@@ -135,6 +135,36 @@ TEST_F(HandshakeTest, AReplyOfAnotherVersionIsBelievedOnlyFromWhoHasTheTicket) {
   EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kVersionMismatch);
 }
 
+TEST_F(HandshakeTest, AReplyIsBelievedOnlyIfItEchoesTheNonceOfThisConnect) {
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  world_.faults.drop = Fraction{Fraction::kOne};  // the listener never answers by itself
+  ConnectRequest request;
+  request.peer = World::AddressOf(1);
+  request.ticket = ticket;
+  ConnectionHandle sender;
+  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  RunFor(Milliseconds(1));
+  ASSERT_FALSE(sent_[0].empty());
+  Connect connect;
+  ASSERT_TRUE(ParseConnect(sent_[0][0].data(), sent_[0][0].size(), &connect));
+  // Both have the ticket's tag; the first answers a Connect that this one was not.
+  ConnectReply reply;
+  reply.status = ConnectStatus::kOverLimit;
+  reply.connection_id = connect.connection_id;
+  std::memcpy(&reply.connector_nonce_echo, connect.nonce.data(), sizeof reply.connector_nonce_echo);
+  std::vector<uint8_t> other(kConnectReplyBytes), own(kConnectReplyBytes);
+  WriteConnectReply(reply, ticket.secret, own.data());
+  reply.connector_nonce_echo ^= 1;
+  WriteConnectReply(reply, ticket.secret, other.data());
+  world_.Inject(0, other);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0);
+  EXPECT_EQ(world_.endpoint(0).counters().bad_tag, 1u);
+  world_.Inject(0, own);
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kRefused);
+}
+
 // Connects an endpoint that wants payload CRCs to one that does not, or the reverse.
 void CarryBetween(bool sender_wants_crc, bool receiver_wants_crc, uint64_t* bad_crc) {
   Config config = TestConfig();
