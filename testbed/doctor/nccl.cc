@@ -125,15 +125,14 @@ void CheckQuirks(const Context& context, int version, Section* section) {
     section->Warn("errors", text + " does not surface a plugin's error: the job would hang",
                   "FORGIVE_ABORT_ON_ERROR=1");
   }
-  if (version >= 22800 && version < 23000 && Variable("NCCL_NET_PLUGIN_REF_COUNT") != "1") {
-    const std::string link = std::filesystem::path(context.library).parent_path() / "libnccl-net.so";
-    if (!IsSameFile(link, context.library)) {
-      section->Warn("reload",
-                    text +
-                        " forgets the plugin's name after its last communicator and looks for "
-                        "libnccl-net.so, which is not beside the library",
-                    "NCCL_NET_PLUGIN_REF_COUNT=1");
-    }
+  // They look for that name on the loader's path once the plugin was unloaded.
+  if (version >= 22800 && version < 23000 && Variable("NCCL_NET_PLUGIN_REF_COUNT") != "1" &&
+      !IsSameFile(InspectLibrary("libnccl-net.so", context.limit).file, context.library)) {
+    section->Warn("reload",
+                  text +
+                      " forgets the plugin's name after its last communicator, and the loader does not find this "
+                      "library as libnccl-net.so",
+                  "export NCCL_NET_PLUGIN_REF_COUNT=1, or put the library's folder into LD_LIBRARY_PATH");
   }
 }
 

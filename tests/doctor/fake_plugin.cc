@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <string>
 
 namespace {
 
@@ -20,9 +21,13 @@ void LeaveOrphan() {
     while (access(std::getenv("FAKE_PLUGIN_PID"), F_OK) != 0) usleep(1000);
     return;
   }
-  if (std::FILE* const file = std::fopen(std::getenv("FAKE_PLUGIN_PID"), "w")) {
+  // Under its name only once it is whole: this process may be killed at any moment.
+  const std::string name = std::getenv("FAKE_PLUGIN_PID");
+  const std::string unfinished = name + "." + std::to_string(getpid());
+  if (std::FILE* const file = std::fopen(unfinished.c_str(), "w")) {
     std::fprintf(file, "%d\n", static_cast<int>(getpid()));
     std::fclose(file);
+    std::rename(unfinished.c_str(), name.c_str());
   }
   while (true) pause();
 }

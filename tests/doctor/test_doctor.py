@@ -194,6 +194,14 @@ def test_an_nccl_that_hides_errors_is_a_warning(nccl):
     assert not findings(report(**READY, **nccl, FAKE_NCCL="22105", FORGIVE_ABORT_ON_ERROR="1"), "errors")
 
 
+def test_an_nccl_that_forgets_the_name_is_a_warning_unless_it_finds_the_link(nccl, tmp_path):
+    own = {**READY, **nccl, "FAKE_NCCL": "22807"}
+    assert "NCCL_NET_PLUGIN_REF_COUNT=1" in only(report(**own), "reload", "warn")["remedy"]
+    assert not findings(report(**own, NCCL_NET_PLUGIN_REF_COUNT="1"), "reload")
+    (tmp_path / "libnccl-net.so").symlink_to(PLUGIN)
+    assert not findings(report(**own), "reload")
+
+
 def test_an_nccl_of_a_python_package_is_found(tmp_path):
     folder = tmp_path / "nvidia" / "nccl" / "lib"
     folder.mkdir(parents=True)
