@@ -303,6 +303,8 @@ constexpr Variable kVariables[] = {
 };
 
 constexpr const char* kForeignVariables[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_DEBUG"};
+// Names the library for the Python package; nothing to us.
+constexpr const char* kPythonVariable = "FORGIVE_LIBRARY";
 // Where launchers say the rank; the first that is set counts.
 constexpr const char* kRankVariables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
 
@@ -413,7 +415,7 @@ Environment ReadEnvironment() {
 bool ParseSettings(const Environment& environment, Settings* out, std::vector<std::string>* warnings,
                    std::string* error) {
   for (const auto& [name, text] : environment) {
-    if (!name.starts_with("FORGIVE_")) continue;
+    if (!name.starts_with("FORGIVE_") || name == kPythonVariable) continue;
     const Variable* variable = FindVariable(name);
     if (variable == nullptr) {
       warnings->push_back(name + ": no such variable, ignored (docs/using.md lists them)");

@@ -11,7 +11,6 @@ from processes import call
 
 LAB = os.path.join(ROOT, "testbed", "lab", "lab")
 LAB_NAME = "demo"
-PINS = f"/run/forgive-lab/{LAB_NAME}/bpf"
 UP_SECONDS = 20
 DOWN_SECONDS = 20
 ANSWER_SECONDS = 10
@@ -25,6 +24,7 @@ class LabFabric:
     """Hosts in network namespaces behind the eBPF switch. Only one demo at a time has it."""
 
     kind = "lab"
+    name = LAB_NAME  # of the lab; others than the demo have another one
 
     def __init__(self, processes, parameters, folder, row, build):
         self.processes = processes
@@ -42,7 +42,7 @@ class LabFabric:
         self.processes.interrupts.check()
         with open(self.trims_log, "w", encoding="ascii"):
             pass
-        command = [LAB, "up", "--name", LAB_NAME, "--config", self.parameters.file, "--trims-log", self.trims_log,
+        command = [LAB, "up", "--name", self.name, "--config", self.parameters.file, "--trims-log", self.trims_log,
                    "--build", self.build]
         if self.row != "main":
             command += ["--variant", self.row]
@@ -54,11 +54,11 @@ class LabFabric:
 
     def down(self):
         """Takes away whatever there is of it."""
-        if _is_there():
-            call([LAB, "down", "--name", LAB_NAME], DOWN_SECONDS, "lab down")
+        if _is_there(self.name):
+            call([LAB, "down", "--name", self.name], DOWN_SECONDS, "lab down")
 
     def _read_status(self):
-        return json.loads(call([LAB, "status", "--name", LAB_NAME, "--json"], ANSWER_SECONDS, "lab status"))
+        return json.loads(call([LAB, "status", "--name", self.name, "--json"], ANSWER_SECONDS, "lab status"))
 
     def command(self, rank, words):
         """The command that runs `words` on the rank's host."""
@@ -75,7 +75,7 @@ class LabFabric:
 
     def start_bursts(self, seed, seconds):
         """Background bursts, the same for each policy of a turn; returns when they have begun."""
-        command = [LAB, "burst", "--name", LAB_NAME, "--config", self.parameters.file, "--seed", str(seed),
+        command = [LAB, "burst", "--name", self.name, "--config", self.parameters.file, "--seed", str(seed),
                    "--duration-s", str(seconds)]
         if self.row != "main":
             command += ["--variant", self.row]
@@ -89,7 +89,8 @@ class LabFabric:
 
     def counters(self):
         """What the switch's ports have counted since it came up, together. Quick: asked before and after each run."""
-        words = [os.path.join(self.status["programs"], "forgive_lab_switch"), "counters", PINS]
+        words = [os.path.join(self.status["programs"], "forgive_lab_switch"), "counters",
+                 f"/run/forgive-lab/{self.name}/bpf"]
         ports = json.loads(call(words, ANSWER_SECONDS, "the switch's counters"))["ports"].values()
         return {name: sum(port[name] for port in ports) for name in next(iter(ports))}
 
@@ -109,12 +110,12 @@ class LabFabric:
         return {"tcp": self._tcp_name(), "true_backlog": self.status["true_backlog"]} | self.status["parameters"]
 
 
-def _is_there():
+def _is_there(name):
     """Whether anything of the lab is up, be it from a demo that was killed."""
-    if os.path.exists(f"/run/forgive-lab/{LAB_NAME}"):
+    if os.path.exists(f"/run/forgive-lab/{name}"):
         return True
     try:
-        return any(name.startswith(f"fgv-{LAB_NAME}-") for name in os.listdir("/run/netns"))
+        return any(space.startswith(f"fgv-{name}-") for space in os.listdir("/run/netns"))
     except FileNotFoundError:
         return False
 

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One rank of a training run: rank.py PLAN.json RANK. Writes a JSON line a step, then its ledger's sums by step."""
+import json
+import os
+import signal
+import sys
+import time
+import zlib
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "plugin", "torch")]
+
+import checkpoints  # noqa: E402
+import forgive_torch  # noqa: E402
+import masks  # noqa: E402
+import models  # noqa: E402
+from collective import Collective, CollectiveError, Timed  # noqa: E402
+
+
+class Rank:
+    def __init__(self, plan, rank):
+        self.plan, self.rank, self.ranks = plan, rank, plan["ranks"]
+        self.out = open(os.path.join(plan["folder"], f"steps{rank}.jsonl"), "a", encoding="utf-8")
+        torch.set_num_threads(1)
+        torch.manual_seed(plan["seed"])
+        self.task = models.TASKS[plan["model"]](plan["seed"], plan["batch"])
+        # Backward runs node by node in one order, so the same seed gives the same bits.
+        torch.use_deterministic_algorithms(True)
+        dist.init_process_group("gloo", init_method=f"tcp://{plan['meet'][0]}", rank=rank, world_size=self.ranks,
+                                timeout=checkpoints.minutes(plan["limit_s"]))
+        self.net = self.task.model()
+        self.model = DistributedDataParallel(self.net, process_group=forgive_torch.gradient_group(),
+                                             bucket_cap_mb=plan["bucket_mb"], broadcast_buffers=False)
+        self.optimizer = torch.optim.SGD(self.net.parameters(), lr=plan["rate"], momentum=0.9)
+        self.carrier = self._carrier()
+        self.scheduler = forgive_torch.StepScheduler(
+            forgive_torch.Detector(**plan["detector"]), plugin=None if plan["plugin"] not in (None, "tcp") else False)
+        if isinstance(self.carrier, masks.Masks):
+            self.carrier.scheduler = self.scheduler
+        self.hook = forgive_torch.register(self.model, scheduler=self.scheduler, carrier=self._carry)
+        self.number = 0
+
+    def _carrier(self):
+        plan = self.plan
+        if plan["masks"] is not None:
+            return masks.Masks(plan["masks"], self.rank, self.ranks, plan["seed"])
+        if plan["plugin"] is None:
+            return Timed(forgive_torch.all_reduce_carrier)
+        return Collective(plan["collective"], plan["plugin"], plan["algorithm"], self.rank, self.ranks,
+                          plan["meet"][1], plan["limit_s"])
+
+    def _carry(self, group, tensor):
+        if self.plan["die"] == [self.rank, self.number]:
+            os.kill(os.getpid(), signal.SIGKILL)  # the test of a rank that is lost in the middle of a step
+        return self.carrier.carry(group, tensor)
+
+    def train(self):
+        """All steps from the newest checkpoint, or from the first."""
+        first = checkpoints.restore(self.plan, self.rank, self.net, self.optimizer, self.scheduler) + 1
+        for self.number in range(first, self.plan["steps"] + 1):
+            self._step()
+            if self.plan["checkpoint_every"] and self.number % self.plan["checkpoint_every"] == 0:
+                checkpoints.save(self.plan, self.rank, self.number, self.net, self.optimizer, self.scheduler)
+        self._finish()
+
+    def _step(self):
+        inputs, targets = self.task.draw(self.number, self.rank, self.ranks)
+        carried, moved = self.carrier.seconds, self.carrier.bytes
+        begin = time.monotonic()
+        self.optimizer.zero_grad()
+        loss = torch.nn.functional.cross_entropy(self.model(inputs), targets)
+        loss.backward()
+        self.hook.finish()
+        self.optimizer.step()
+        line = {"step": self.number, "seconds": time.monotonic() - begin, "carried_s": self.carrier.seconds - carried,
+                "bytes": self.carrier.bytes - moved, "loss": loss.item(), "norm": self.hook.last_norm,
+                "critical": self.scheduler.critical, "parameters": self._digest()}
+        if self.scheduler.budgeted:
+            line["account"] = forgive_torch.step_stats(self.number)
+        if isinstance(self.carrier, masks.Masks):
+            line["masked"] = self.carrier.take()
+        if self.number % self.plan["evaluate_every"] == 0 or self.number in (1, self.plan["steps"]):
+            line.update(self._evaluate())
+        print(json.dumps(line), file=self.out, flush=True)
+
+    def _flat(self):
+        return torch.cat([parameter.detach().flatten() for parameter in self.net.parameters()])
+
+    def _digest(self):
+        return f"{zlib.crc32(self._flat().numpy()):08x}"
+
+    def _evaluate(self):
+        """The task's metric on rank 0, and how far this rank's parameters are from rank 0's."""
+        mine = self._flat()
+        first = mine.clone()
+        dist.broadcast(first, 0)
+        found = {"distance": (mine - first).norm().item(), "length": first.norm().item()}
+        if self.rank == 0:
+            self.net.eval()
+            found["metric"] = self.task.evaluate(self.net)
+            self.net.train()
+        dist.barrier()
+        return found
+
+    def _finish(self):
+        final = {"type": "final", "parameters": self._digest(), "bad_norms": self.scheduler.detector.stats()["bad_norms"],
+                 "refused": self.scheduler.refused[:10]}
+        if self.plan["plugin"] not in (None, "tcp"):
+            lines = forgive_torch.ledger()
+            steps, place = numpy.unique(lines["step"], return_inverse=True)
+            lengths = lines["length"].astype(numpy.int64)
+            final["ledger"] = {
+                "lines": len(lines),
+                "bytes": dict(zip(map(int, steps), map(int, numpy.bincount(place, lengths, len(steps))))),
+                "contributions": dict(zip(map(int, steps), map(int, numpy.bincount(
+                    place, lengths * lines["contributions"], len(steps)))))}
+            final["stats"] = forgive_torch.stats()
+        print(json.dumps(final), file=self.out, flush=True)
+        torch.save(self._flat(), os.path.join(self.plan["folder"], f"parameters{self.rank}.pt"))
+        dist.barrier()
+        self.carrier.close()
+        dist.destroy_process_group()
+
+
+def main(words):
+    with open(words[0], encoding="utf-8") as file:
+        plan = json.load(file)
+    rank = int(words[1])
+    try:
+        Rank(plan, rank).train()
+    except (CollectiveError, forgive_torch.ForgiveError, models.DataError, checkpoints.CheckpointError,
+            RuntimeError, OSError) as error:
+        print(f"train: rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+        os._exit(1)  # gloo's and the plugin's threads may be in calls that a lost rank never ends
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
