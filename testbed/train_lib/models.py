@@ -56,22 +56,23 @@ class Fashion:
 
     def __init__(self, seed, batch):
         self.seed, self.batch = seed, batch
-        self.train = [self._normal(_images("train-images-idx3-ubyte.gz", 16)),
+        self.train = [torch.from_numpy(_images("train-images-idx3-ubyte.gz", 16).copy()).reshape(-1, 1, 28, 28),
                       torch.from_numpy(_images("train-labels-idx1-ubyte.gz", 8).astype(numpy.int64))]
-        self.test = [self._normal(_images("t10k-images-idx3-ubyte.gz", 16))[:2000],
+        images = _images("t10k-images-idx3-ubyte.gz", 16)[:2000 * 28 * 28].copy()
+        self.test = [self._normal(torch.from_numpy(images).reshape(-1, 1, 28, 28)),
                      torch.from_numpy(_images("t10k-labels-idx1-ubyte.gz", 8).astype(numpy.int64))[:2000]]
         self.name = "Fashion-MNIST"
 
     @staticmethod
     def _normal(pixels):
-        return ((torch.from_numpy(pixels.astype(numpy.float32)) / 255 - 0.2860) / 0.3530).reshape(-1, 1, 28, 28)
+        return (pixels.float() / 255 - 0.2860) / 0.3530  # the training set's mean and deviation
 
     def model(self):
         return cnn()
 
     def draw(self, step, rank, ranks):
         chosen = _chosen(self.seed, step, rank, ranks, self.batch, len(self.train[1]))
-        return self.train[0][chosen], self.train[1][chosen]
+        return self._normal(self.train[0][chosen]), self.train[1][chosen]
 
     def evaluate(self, model):
         """The share of 2,000 test images that are recognised."""

@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loss injection by masks: rates, bursts as a ledger says, repeatability, and one short training."""
+import json
+import os
+import pathlib
+import subprocess
+import sys
+
+import numpy
+import pytest
+
+pytest.importorskip("torch")
+SOURCE = pathlib.Path(os.environ["FORGIVE_SOURCE"])
+sys.path.insert(0, str(SOURCE / "testbed" / "train_lib"))
+
+import masks  # noqa: E402
+
+SETTING = {"p_low": 0.005, "p_high": 0.1, "bursts": None}
+
+
+def test_segments_are_lost_at_the_rate_and_the_same_again():
+    made = [masks.Masks(SETTING, 0, 4, seed=1) for _ in range(2)]
+    lost = made[0].lost_segments(20000, 5, 0, 0.1)
+    assert 0.09 < lost.mean() < 0.11
+    assert (lost == made[1].lost_segments(20000, 5, 0, 0.1)).all()
+    for other in (masks.Masks(SETTING, 1, 4, 1), masks.Masks(SETTING, 0, 4, 2)):
+        assert (lost != other.lost_segments(20000, 5, 0, 0.1)).any()
+    assert (lost != made[0].lost_segments(20000, 6, 0, 0.1)).any()
+    assert not made[0].lost_segments(20000, 5, 0, 0.0).any()
+
+
+def runs_of(lost):
+    """The lengths of the stretches that are lost."""
+    edges = numpy.flatnonzero(numpy.diff(numpy.concatenate(([0], lost.astype(int), [0]))))
+    return edges[1::2] - edges[::2]
+
+
+def test_bursts_have_the_lengths_of_the_ledger(tmp_path):
+    ledger = tmp_path / "ledger.jsonl"
+    ledger.write_text("".join(json.dumps({"step": step, "length": 40960}) + "\n" for step in (1, 2, 2)),
+                      encoding="utf-8")
+    bursts = masks.Masks(SETTING | {"bursts": str(ledger)}, 0, 4, 1).lost_segments(20000, 5, 0, 0.05)
+    chance = masks.Masks(SETTING, 0, 4, 1).lost_segments(20000, 5, 0, 0.05)
+    assert 0.045 < bursts.mean() <= 0.05
+    assert numpy.median(runs_of(bursts)) == 10 and numpy.median(runs_of(chance)) == 1
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"), ('{"step": 1}\n', ":1: no step and length")])
+def test_a_bad_ledger_is_named(tmp_path, text, complaint):
+    (tmp_path / "ledger").write_text(text, encoding="utf-8")
+    with pytest.raises(masks.MaskError, match=complaint):
+        masks.read_bursts(str(tmp_path / "ledger"))
+
+
+def test_a_training_with_masks_loses_by_the_class_of_the_step_and_replicas_stay_identical(tmp_path):
+    done = subprocess.run([SOURCE / "testbed" / "train", "--build", os.environ["FORGIVE_BUILD"], "--output", tmp_path,
+                           "--local", "--ranks", "2", "--policy", "masks", "--window", "1", "--steps", "5"],
+                          capture_output=True, text=True, timeout=120, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    (run,) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["runs"]
+    assert run["identical"] and run["steps"][0]["critical"] == [True, True]
+
+    def share(critical):
+        rows = [row for row in run["steps"] if set(row["critical"]) == {critical}]
+        return sum(row["forgiven"] for row in rows) / sum(row["forgiven"] + row["received"] for row in rows)
+    assert share(True) < 0.02 and share(False) > 0.06
