@@ -41,6 +41,7 @@ std::string Fabric::CheckQueues(PacketsAndBytes* queued) const {
   std::vector<uint64_t> shared(shared_bytes_.size());
   for (size_t number = 0; number < ports_.size(); ++number) {
     const Port& port = ports_[number];
+    const uint64_t before = queued->packets;
     for (size_t i = 0; i < kQueueClasses; ++i) {
       const PortQueue& queue = port.queues[i];
       const uint64_t bytes = queue.CountBytes();
@@ -53,7 +54,10 @@ std::string Fabric::CheckQueues(PacketsAndBytes* queued) const {
       if (bytes > limits[i]) return fmt::format("port {} queue {}: {} bytes, limit {}", number, i, bytes, limits[i]);
       if (i == static_cast<size_t>(QueueClass::kData)) shared[port.owner] += bytes;
     }
-    if (!port.nothing_queued() && port.wake_at_ps > port.free_at_ps + port.delay_ps) {
+    if (queued->packets - before != port.queued) {
+      return fmt::format("port {}: {} packets queued, {} counted", number, queued->packets - before, port.queued);
+    }
+    if (port.queued != 0 && port.wake_at_ps > port.free_at_ps + port.delay_ps) {
       return fmt::format("port {}: something is queued and no wake stands", number);
     }
   }

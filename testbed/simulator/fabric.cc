@@ -12,6 +12,7 @@ namespace forgive::sim {
 namespace {
 
 constexpr uint32_t kNoPort = 0xffffffff;
+constexpr uint32_t kChooseSpine = 0xfffffffe;
 
 constexpr int Number(QueueClass queue_class) { return static_cast<int>(queue_class); }
 
@@ -26,9 +27,15 @@ bool Ends(const LinkFailure& failure, Picoseconds detection) { return failure.un
 }  // namespace
 
 Fabric::Fabric(const FabricPlan& plan, uint64_t seed, EventQueue* queue, PacketArena* arena)
-    : plan_(plan), queue_(queue), arena_(arena), routes_(plan, seed), shared_bytes_(plan.leaves + plan.spines) {
+    : plan_(plan),
+      hosts_(plan.hosts()),
+      queue_(queue),
+      arena_(arena),
+      routes_(plan, seed),
+      shared_bytes_(plan.leaves + plan.spines) {
   FORGIVE_CHECK(plan.Validate().empty());
   MakePorts(seed);
+  MakeOutPorts();
   failures_.resize(ports_.size());
   for (uint32_t i = 0; i < plan_.link_failures.size(); ++i) {
     const LinkFailure& failure = plan_.link_failures[i];
@@ -43,21 +50,31 @@ Fabric::Fabric(const FabricPlan& plan, uint64_t seed, EventQueue* queue, PacketA
 }
 
 void Fabric::MakePorts(uint64_t seed) {
-  const uint32_t hosts = plan_.hosts();
   ports_.resize(DownlinkPort(plan_.spines, 0));
-  for (uint32_t host = 0; host < hosts; ++host) {
+  for (uint32_t host = 0; host < hosts_; ++host) {
     const uint32_t leaf = routes_.leaf_of(host);
-    MakePort(host, PortKind::kNic, host, hosts + leaf);
+    MakePort(host, PortKind::kNic, host, hosts_ + leaf);
     MakePort(HostPort(host), PortKind::kLast, leaf, host);
   }
   for (uint32_t leaf = 0; leaf < plan_.leaves; ++leaf) {
     for (uint32_t spine = 0; spine < plan_.spines; ++spine) {
-      MakePort(UplinkPort(leaf, spine), PortKind::kUp, leaf, hosts + plan_.leaves + spine);
-      MakePort(DownlinkPort(spine, leaf), PortKind::kDown, plan_.leaves + spine, hosts + leaf);
+      MakePort(UplinkPort(leaf, spine), PortKind::kUp, leaf, hosts_ + plan_.leaves + spine);
+      MakePort(DownlinkPort(spine, leaf), PortKind::kDown, plan_.leaves + spine, hosts_ + leaf);
     }
   }
   Draw draw(~seed);
   for (Port& port : ports_) port.draw = Draw(draw.Next());
+}
+
+void Fabric::MakeOutPorts() {
+  for (uint32_t leaf = 0; leaf < plan_.leaves; ++leaf) {
+    for (uint32_t host = 0; host < hosts_; ++host) {
+      out_ports_.push_back(routes_.leaf_of(host) == leaf ? HostPort(host) : kChooseSpine);
+    }
+  }
+  for (uint32_t spine = 0; spine < plan_.spines; ++spine) {
+    for (uint32_t host = 0; host < hosts_; ++host) out_ports_.push_back(DownlinkPort(spine, routes_.leaf_of(host)));
+  }
 }
 
 void Fabric::MakePort(uint32_t number, PortKind kind, uint32_t owner, uint32_t peer) {
@@ -77,7 +94,7 @@ void Fabric::MakePort(uint32_t number, PortKind kind, uint32_t owner, uint32_t p
 void Fabric::Send(SimTime now, PacketIndex index) {
   Packet& packet = (*arena_)[index];
   FORGIVE_CHECK(packet.source != packet.destination);
-  FORGIVE_CHECK(packet.source < plan_.hosts() && packet.destination < plan_.hosts());
+  FORGIVE_CHECK(packet.source < hosts_ && packet.destination < hosts_);
   FORGIVE_CHECK(packet.queue_class != QueueClass::kTrimmed);
   FORGIVE_CHECK(packet.job < kMaxJobs);
   packet.wire_bytes = WireBytes(packet);
@@ -90,6 +107,7 @@ void Fabric::Send(SimTime now, PacketIndex index) {
     return;
   }
   port.queues[Number(packet.queue_class)].Append(index, packet.wire_bytes);
+  ++port.queued;
   WakeNic(packet.source);
 }
 
@@ -113,6 +131,7 @@ inline Fabric::Outcome Fabric::Arrive(SimTime now, uint32_t number) {
   if (!from.link.empty()) {
     const Travelling& next = from.link.first();
     queue_->Schedule(SimTime{next.arrival_ps}, {SimEvent::Kind::kArrival, number, 0});
+    from.link.Prefetch(4);
     arena_->Prefetch(next.packet);
     if (at_host) arena_->PrefetchHeader(next.packet);
   }
@@ -127,15 +146,14 @@ inline Fabric::Outcome Fabric::Arrive(SimTime now, uint32_t number) {
 }
 
 inline uint32_t Fabric::OutPort(uint32_t node, const Packet& packet) {
-  const uint32_t hosts = plan_.hosts();
-  const uint32_t leaf = routes_.leaf_of(packet.destination);
-  if (node >= hosts + plan_.leaves) return DownlinkPort(node - hosts - plan_.leaves, leaf);
-  if (node == hosts + leaf) return HostPort(packet.destination);
-  const uint32_t spine = routes_.SpineFor(node - hosts, packet);
-  return spine == Routes::kNoSpine ? kNoPort : UplinkPort(node - hosts, spine);
+  const uint32_t number = out_ports_[(node - hosts_) * hosts_ + packet.destination];
+  if (number != kChooseSpine) return number;
+  const uint32_t leaf = node - hosts_;
+  const uint32_t spine = routes_.SpineFor(leaf, packet);
+  return spine == Routes::kNoSpine ? kNoPort : UplinkPort(leaf, spine);
 }
 
-void Fabric::Forward(SimTime now, uint32_t node, PacketIndex index) {
+inline void Fabric::Forward(SimTime now, uint32_t node, PacketIndex index) {
   const Packet& packet = (*arena_)[index];
   const uint32_t number = OutPort(node, packet);
   if (number == kNoPort) {
@@ -220,12 +238,13 @@ void Fabric::Trim(PortKind kind, Packet* packet) {
   counters_.trimmed_off_bytes[packet->job] += whole - packet->wire_bytes;
 }
 
-void Fabric::Enqueue(uint32_t number, PacketIndex index) {
+inline void Fabric::Enqueue(uint32_t number, PacketIndex index) {
   Port& port = ports_[number];
   const Packet& packet = (*arena_)[index];
   const int queue_class = Number(packet.queue_class);
   PortQueue& queue = port.queues[queue_class];
   queue.Append(index, packet.wire_bytes);
+  ++port.queued;
   uint32_t& peak = counters_.peak_queue_bytes[queue_class];
   peak = std::max(peak, queue.bytes());
   if (port.wake_at_ps == kSimNever.ps) Wake(number, port.free_at_ps + port.delay_ps);
@@ -247,6 +266,7 @@ void Fabric::LaunchNext(Port* port) {
     }
   }
   const Waiting entry = port->queues[Number(queue_class)].TakeFirst();
+  --port->queued;
   if (queue_class == QueueClass::kData) {
     const uint32_t share = plan_.header_queue_share_percent;
     port->header_credit = std::min(port->header_credit + entry.wire_bytes * share, kHeaderCreditBytes * share);
@@ -313,10 +333,10 @@ bool Fabric::OnWake(SimTime now, uint32_t number) {
   port.wake_at_ps = kSimNever.ps;
   CatchUp(now, &port);
   if (port.kind != PortKind::kNic) {
-    if (!port.nothing_queued()) Wake(number, port.free_at_ps + port.delay_ps);
+    if (port.queued != 0) Wake(number, port.free_at_ps + port.delay_ps);
     return false;
   }
-  if (!port.nothing_queued()) WakeNic(number);
+  if (port.queued != 0) WakeNic(number);
   const bool ready = port.wants_ready && port.data().empty();
   if (ready) port.wants_ready = false;
   return ready;

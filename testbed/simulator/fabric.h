@@ -71,12 +71,13 @@ class Fabric {
   std::string CheckConservation() const;
 
  private:
-  uint32_t UplinkPort(uint32_t leaf, uint32_t spine) const { return plan_.hosts() + leaf * plan_.spines + spine; }
-  uint32_t HostPort(uint32_t host) const { return plan_.hosts() + plan_.leaves * plan_.spines + host; }
+  uint32_t UplinkPort(uint32_t leaf, uint32_t spine) const { return hosts_ + leaf * plan_.spines + spine; }
+  uint32_t HostPort(uint32_t host) const { return hosts_ + plan_.leaves * plan_.spines + host; }
   uint32_t DownlinkPort(uint32_t spine, uint32_t leaf) const {
-    return 2 * plan_.hosts() + plan_.leaves * plan_.spines + spine * plan_.leaves + leaf;
+    return 2 * hosts_ + plan_.leaves * plan_.spines + spine * plan_.leaves + leaf;
   }
   void MakePorts(uint64_t seed);
+  void MakeOutPorts();
   void MakePort(uint32_t number, PortKind kind, uint32_t owner, uint32_t peer);
 
   uint32_t WireBytes(const Packet& packet) const {
@@ -92,7 +93,7 @@ class Fabric {
   void Trim(PortKind kind, Packet* packet);
   void Enqueue(uint32_t number, PacketIndex index);
   void CatchUp(SimTime now, Port* port) {
-    while (port->free_at_ps <= now.ps && !port->nothing_queued()) LaunchNext(port);
+    while (port->free_at_ps <= now.ps && port->queued != 0) LaunchNext(port);
   }
   void LaunchNext(Port* port);
   void Launch(Port* port, int64_t start_ps, PacketIndex index, uint32_t wire_bytes, QueueClass queue_class);
@@ -104,10 +105,12 @@ class Fabric {
   std::string CheckQueues(PacketsAndBytes* queued) const;
 
   FabricPlan plan_;
+  uint32_t hosts_;
   EventQueue* queue_;
   PacketArena* arena_;
   Routes routes_;
   std::vector<Port> ports_;
+  std::vector<uint32_t> out_ports_;                 // [switch][destination]: the port, or kChooseSpine
   std::vector<uint32_t> shared_bytes_;              // a switch: what its data queues hold
   std::vector<std::vector<LinkFailure>> failures_;  // a port
   FabricCounters counters_;

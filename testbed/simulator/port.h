@@ -31,6 +31,8 @@ class Ring {
     entries_[end_++ & mask_] = entry;
   }
   Entry TakeFirst() { return entries_[begin_++ & mask_]; }
+  // Asks for the memory of what comes `n` after the first.
+  void Prefetch(uint32_t n) const { __builtin_prefetch(&entries_[(begin_ + n) & mask_]); }
 
  private:
   void Grow() {
@@ -111,6 +113,7 @@ struct alignas(64) Port {
   int64_t delay_ps = 0;
   int32_t ps_per_byte = 0;  // 0: not a whole number; then by rate
   uint32_t peer = 0;        // the node at the far end
+  uint32_t queued = 0;      // packets in the queues
   uint32_t owner = 0;       // the switch's number among the switches, or the host's
   PortKind kind = PortKind::kNic;
   bool is_special = false;   // its link may fail or has jitter
@@ -131,7 +134,6 @@ struct alignas(64) Port {
   PortQueue& trimmed() { return queues[static_cast<int>(QueueClass::kTrimmed)]; }
   PortQueue& data() { return queues[static_cast<int>(QueueClass::kData)]; }
   const PortQueue& data() const { return queues[static_cast<int>(QueueClass::kData)]; }
-  bool nothing_queued() const { return queues[0].empty() && queues[1].empty() && queues[2].empty(); }
 };
 
 }  // namespace forgive::sim
