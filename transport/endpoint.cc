@@ -10,6 +10,7 @@
 
 #include "transport/connection.h"
 #include "transport/inline.h"
+#include "transport/turns.h"
 #include "transport/wire_layout.h"
 
 namespace forgive {
@@ -25,7 +26,8 @@ constexpr uint32_t kSlotBits = 16;
 }  // namespace
 
 // Connections stand in slots; the slot's number is the low half of a connection id, so that a datagram finds its
-// connection without a search. `active` lists the slots that may have work, in the order of their turns.
+// connection without a search. `turns` knows the slots that may have work: whatever is done to a connection touches
+// it.
 struct Endpoint::Impl {
   // Random numbers from a key: SipHash of a counter under two independent keys.
   class Entropy {
@@ -70,17 +72,19 @@ struct Endpoint::Impl {
   struct Slot {
     std::unique_ptr<Connection> connection;
     uint16_t generation = 0;
-    bool active = false;
   };
 
   Impl(const Config& config_in, StepTable* steps, const std::array<uint8_t, 32>& seed, const Identity& identity)
-      : config(config_in), entropy(seed), events(kEventCapacity), slots(config_in.max_connections) {
+      : config(config_in),
+        entropy(seed),
+        events(kEventCapacity),
+        slots(config_in.max_connections),
+        turns(config_in.max_connections) {
     FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));
     FORGIVE_CHECK(config.max_payload_bytes <= kMaxPayloadBytes && config.max_payload_bytes >= kUnitBytes);
     context = {&config, steps, &counters, &events, &report, identity};
     free_slots.reserve(slots.size());
     for (size_t i = slots.size(); i > 0; --i) free_slots.push_back(static_cast<uint16_t>(i - 1));
-    active.reserve(slots.size());
     listeners.reserve(config.max_listeners);
   }
 
@@ -102,25 +106,7 @@ struct Endpoint::Impl {
   static uint16_t SlotOf(ConnectionHandle handle) {
     return static_cast<uint16_t>(handle.value & ((1u << kSlotBits) - 1));
   }
-  void Activate(const Connection& connection) {
-    const uint16_t slot = SlotOf(connection.handle());
-    if (slots[slot].active) return;
-    slots[slot].active = true;
-    active.push_back(slot);
-  }
-  void ActivateIfWorking(const Connection& connection) {
-    if (!slots[SlotOf(connection.handle())].active && connection.HasWork()) Activate(connection);
-  }
-  void NextTurn() {
-    turn_packets = 0;
-    if (++cursor >= active.size()) cursor = 0;
-  }
-  void Deactivate(size_t position) {
-    slots[active[position]].active = false;
-    active.erase(active.begin() + static_cast<std::ptrdiff_t>(position));
-    if (cursor > position) --cursor;
-    if (cursor >= active.size()) cursor = 0;
-  }
+  void Touch(const Connection& connection) { turns.Touch(SlotOf(connection.handle())); }
 
   // Open, or closed and its slot not used again: it may have to repeat an answer.
   Listener* FindListener(uint64_t listen_id) {
@@ -136,6 +122,7 @@ struct Endpoint::Impl {
   void Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status, const Address& source);
   void OnForeign(TimePoint now, const Datagram& datagram, uint8_t version);
   void FreeLingered(TimePoint now);
+  void OnStepsChanged();
 
   const Config config;
   Counters counters;
@@ -145,9 +132,8 @@ struct Endpoint::Impl {
   ConnectionContext context;
   std::vector<Slot> slots;
   std::vector<uint16_t> free_slots;
-  std::vector<uint16_t> active;
-  size_t cursor = 0;
-  uint32_t turn_packets = 0;
+  Turns turns;
+  uint32_t turn_packets = 0;  // of the connection whose turn it is
   std::vector<Listener> listeners;
   uint64_t listeners_closed = 0;
   std::deque<uint16_t> lingering;  // in the order of their ends: every connection lingers equally long
@@ -205,21 +191,21 @@ PostResult Endpoint::Post(TimePoint now, const ConnectRequest& request, Connecti
   *handle = impl.HandleOf(slot);
   impl.slots[slot].connection = std::make_unique<Connection>(impl.context, *handle, impl.NewConnectionId(slot),
                                                              impl.entropy.NextNonce(), request, now);
-  impl.Activate(*impl.slots[slot].connection);
+  impl.Touch(*impl.slots[slot].connection);
   return PostResult::kAccepted;
 }
 
 PostResult Endpoint::Post(TimePoint now, ConnectionHandle handle, const SendRequest& request) {
   Connection* connection = impl_->Find(handle);
   if (connection == nullptr) return PostResult::kUnknownConnection;
-  impl_->Activate(*connection);
+  impl_->Touch(*connection);
   return connection->Post(now, request);
 }
 
 PostResult Endpoint::Post(TimePoint now, ConnectionHandle handle, const ReceiveRequest& request) {
   Connection* connection = impl_->Find(handle);
   if (connection == nullptr) return PostResult::kUnknownConnection;
-  impl_->Activate(*connection);
+  impl_->Touch(*connection);
   return connection->Post(now, request);
 }
 
@@ -228,7 +214,7 @@ void Endpoint::Post(TimePoint now, const CloseRequest& request) {
   if (connection == nullptr || connection->state() == Connection::State::kClosed) return;
   connection->Close(now);
   impl_->lingering.push_back(Impl::SlotOf(request.connection));
-  impl_->Activate(*connection);
+  impl_->Touch(*connection);
 }
 
 void Endpoint::GiveUp(ConnectionHandle handle) {
@@ -236,7 +222,7 @@ void Endpoint::GiveUp(ConnectionHandle handle) {
   Connection* connection = impl_->Find(handle);
   if (connection == nullptr || connection->receiver() == nullptr) return;
   connection->receiver()->GiveUp();
-  impl_->Activate(*connection);
+  impl_->Touch(*connection);
 }
 
 // ---- Datagrams ----
@@ -252,7 +238,7 @@ FORGIVE_FLATTEN void Endpoint::OnDatagram(TimePoint now, const Datagram& datagra
   if (ParseDataHeader(datagram.bytes, datagram.length, &header)) {
     if (Connection* connection = impl.FindById(header.connection_id)) {
       connection->OnData(now, &header, datagram);
-      impl.ActivateIfWorking(*connection);
+      impl.Touch(*connection);
     } else {
       ++impl.counters.unknown_connection;
     }
@@ -292,7 +278,7 @@ FORGIVE_APART void Endpoint::Impl::OnOther(TimePoint now, const Datagram& datagr
     if (parsed) connection->OnControl(now, control, datagram);
   }
   if (!parsed) ++counters.malformed;
-  ActivateIfWorking(*connection);
+  Touch(*connection);
 }
 
 // A listener allocates nothing before the tag proved that the peer has the ticket.
@@ -330,7 +316,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
   slots[slot].connection =
       std::make_unique<Connection>(context, HandleOf(slot), NewConnectionId(slot), entropy.NextNonce(), connect,
                                    listener->secret, datagram.source, now);
-  Activate(*slots[slot].connection);
+  Touch(*slots[slot].connection);
   Event event;
   event.kind = Event::Kind::kIncoming;
   event.connection = HandleOf(slot);
@@ -346,7 +332,7 @@ bool Endpoint::Impl::RepeatAnswer(const Connect& connect) {
   for (const Slot& slot : slots) {
     if (!slot.connection || !slot.connection->IsAnswerTo(connect)) continue;
     slot.connection->SendReplyAgain();
-    Activate(*slot.connection);
+    Touch(*slot.connection);
     return true;
   }
   return false;
@@ -398,9 +384,9 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
 
 void Endpoint::OnDeadline(TimePoint now) {
   Impl& impl = *impl_;
-  for (uint16_t slot : impl.active) {
-    if (!impl.events.HasReserve()) break;
-    Connection& connection = *impl.slots[slot].connection;
+  impl.turns.Wake(now);
+  for (uint32_t n = 0; n < impl.turns.ready() && impl.events.HasReserve(); ++n) {
+    Connection& connection = *impl.slots[impl.turns.ReadyAt(n)].connection;
     if (connection.next_deadline() <= now) connection.OnDeadline(now);
   }
   impl.FreeLingered(now);
@@ -411,11 +397,7 @@ void Endpoint::Impl::FreeLingered(TimePoint now) {
     const uint16_t slot = lingering.front();
     if (slots[slot].connection->linger_end() > now) return;
     lingering.pop_front();
-    for (size_t position = 0; position < active.size(); ++position) {
-      if (active[position] != slot) continue;
-      Deactivate(position);
-      break;
-    }
+    turns.Forget(slot);
     slots[slot].connection.reset();
     ++slots[slot].generation;
     free_slots.push_back(slot);
@@ -425,8 +407,10 @@ void Endpoint::Impl::FreeLingered(TimePoint now) {
 TimePoint Endpoint::next_deadline() const {
   const Impl& impl = *impl_;
   if (impl.refusal_due || impl.context.steps->changes() != impl.steps_seen) return TimePoint{0};
-  TimePoint next = kNever;
-  for (uint16_t slot : impl.active) next = Earlier(next, impl.slots[slot].connection->next_deadline());
+  TimePoint next = impl.turns.next_wake();
+  for (uint32_t n = 0; n < impl.turns.ready(); ++n) {
+    next = Earlier(next, impl.slots[impl.turns.ReadyAt(n)].connection->next_deadline());
+  }
   if (!impl.lingering.empty()) next = Earlier(next, impl.slots[impl.lingering.front()].connection->linger_end());
   return next;
 }
@@ -442,27 +426,32 @@ FORGIVE_FLATTEN bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
   }
   if (const uint64_t changes = impl.context.steps->changes(); changes != impl.steps_seen) {
     impl.steps_seen = changes;
-    for (uint16_t slot : impl.active) {
-      if (Receiver* receiver = impl.slots[slot].connection->receiver()) receiver->OnStepsChanged();
-    }
+    impl.OnStepsChanged();
   }
-  size_t tried = 0;
-  while (tried < impl.active.size()) {
-    if (impl.turn_packets >= kPacketsPerTurn) impl.NextTurn();
-    Connection& connection = *impl.slots[impl.active[impl.cursor]].connection;
+  impl.turns.Wake(now);
+  while (impl.turns.HasReady()) {
+    if (impl.turn_packets >= kPacketsPerTurn) {
+      impl.turn_packets = 0;
+      impl.turns.Rotate();
+    }
+    Connection& connection = *impl.slots[impl.turns.front()].connection;
     if (connection.NextTransmit(now, out)) {
       ++impl.turn_packets;
       return true;
     }
-    if (connection.HasWork()) {
-      ++tried;
-      impl.NextTurn();
-    } else {
-      impl.turn_packets = 0;
-      impl.Deactivate(impl.cursor);
-    }
+    impl.turn_packets = 0;
+    impl.turns.Sleep(connection.next_deadline());
   }
   return false;
+}
+
+void Endpoint::Impl::OnStepsChanged() {
+  for (uint16_t slot = 0; slot < slots.size(); ++slot) {
+    Connection* connection = slots[slot].connection.get();
+    if (connection == nullptr || connection->receiver() == nullptr || !connection->HasWork()) continue;
+    connection->receiver()->OnStepsChanged();
+    if (connection->receiver()->report_deadline() == TimePoint{}) turns.Touch(slot);
+  }
 }
 
 bool Endpoint::NextEvent(Event* out) { return impl_->events.Pop(out); }
