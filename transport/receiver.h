@@ -112,8 +112,8 @@ class Receiver {
   uint64_t TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload);
   uint64_t CountedBytes(const Segment& segment, UnitRange run) const;
 
-  Decision Decide(const Segment& segment);
-  bool CountOutstanding(const Segment& segment);
+  Decision Decide(const Segment& segment, const Scoreboard::Missing& missing);
+  bool CountOutstanding(const Segment& segment, uint64_t units);
   void ForgiveMissing(const Segment& segment, uint64_t bytes);
   void GiveUpMessage(uint32_t number);
   bool OnlyTailMissing(const ReceiveMessage& message) const;

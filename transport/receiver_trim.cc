@@ -17,10 +17,12 @@ FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const Da
   counters_->trimmed_bytes += header.payload_length;
   if (ce) ++counters_->marks;
   SettleEndSlot(segment);
-  const Decision decision = Decide(segment);
+  const Scoreboard::Missing missing = scoreboard_.Survey(segment.payload);
+  const Decision decision = Decide(segment, missing);
   ++counters_->decisions[static_cast<size_t>(decision)];
   if (segment.message != nullptr) AfterSettling(segment);
-  NameSettled(segment);
+  const bool all_missing = missing.units == segment.all.length() && decision != Decision::kForgiven;
+  if (!all_missing) NameSettled(segment);
   reports_.OnTrim(static_cast<uint32_t>(header.packet_number), segment.payload);
   NoteFlagChanges();
 }
@@ -35,30 +37,28 @@ void Receiver::SettleEndSlot(const Segment& segment) {
 }
 
 // Seed: Receiver::OnTrimmedHeader, in its order, with the corrections 2 and 10 of protocol.md.
-Decision Receiver::Decide(const Segment& segment) {
-  const bool counted = CountOutstanding(segment);
-  const uint64_t missing_units = scoreboard_.CountMissing(segment.payload);
-  if (missing_units == 0) return Decision::kAlreadySettled;
+Decision Receiver::Decide(const Segment& segment, const Scoreboard::Missing& missing) {
+  const bool counted = CountOutstanding(segment, missing.uncounted);
+  if (missing.units == 0) return Decision::kAlreadySettled;
 
   const ReceiveMessage& message = *segment.message;
   const bool last_missing = segment.padding != 0 && !scoreboard_.IsSettled(segment.payload.end - 1);
-  const uint64_t missing = PayloadBytes(segment, missing_units, last_missing);
+  const uint64_t bytes = PayloadBytes(segment, missing.units, last_missing);
   Decision decision = Decision::kNotForgivable;
-  if (message.forgivable) decision = counted ? steps_->Decide(message.index, missing) : Decision::kNoOpenBudget;
+  if (message.forgivable) decision = counted ? steps_->Decide(message.index, bytes) : Decision::kNoOpenBudget;
   if (decision == Decision::kForgiven) {
-    ForgiveMissing(segment, missing);
-  } else {
+    ForgiveMissing(segment, bytes);
+  } else if (!missing.all_requested) {
     scoreboard_.MarkRequested(segment.payload);
   }
   return decision;
 }
 
-// Adds to outstanding what is missing and not counted yet, Requested or not. True if the message's step is open.
-bool Receiver::CountOutstanding(const Segment& segment) {
+// Adds to outstanding what is missing and not counted yet (`units`), Requested or not. True if the message's step is
+// open.
+bool Receiver::CountOutstanding(const Segment& segment, uint64_t units) {
   if (segment.message == nullptr || !segment.message->exempt_eligible) return false;
   ReceiveMessage& message = *segment.message;
-  // Cut again while it is missing, it is counted already.
-  const uint64_t units = scoreboard_.CountUncounted(segment.payload);
   uint64_t bytes = 0;
   if (units != 0) {
     const uint64_t last = segment.payload.end - 1;

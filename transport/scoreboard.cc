@@ -63,12 +63,15 @@ bool Scoreboard::NextMissingAmongSettled(UnitRange range, UnitRange* run) const 
   return true;
 }
 
-uint64_t Scoreboard::CountUncounted(UnitRange range) const {
-  uint64_t uncounted = 0;
+Scoreboard::Missing Scoreboard::Survey(UnitRange range) const {
+  Missing found;
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
-    uncounted += Popcount(mask & ~settled_[index] & ~counted_[index]);
+    const uint64_t missing = mask & ~settled_[index];
+    found.units += Popcount(missing);
+    found.uncounted += Popcount(missing & ~counted_[index]);
+    found.all_requested &= (missing & ~requested_[index]) == 0;
   });
-  return uncounted;
+  return found;
 }
 
 uint64_t Scoreboard::CountCounted(UnitRange range) const {
@@ -120,7 +123,6 @@ void Scoreboard::MarkForgiven(UnitRange run) {
 void Scoreboard::MarkRequested(UnitRange range) {
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
     const uint64_t fresh = mask & ~settled_[index] & ~requested_[index];
-    if (fresh == 0) return;
     requested_[index] |= fresh;
     requested_units_ += Popcount(fresh);
   });
@@ -129,7 +131,6 @@ void Scoreboard::MarkRequested(UnitRange range) {
 void Scoreboard::MarkCounted(UnitRange range) {
   ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
     const uint64_t fresh = mask & ~settled_[index] & ~counted_[index];
-    if (fresh == 0) return;
     counted_[index] |= fresh;
     counted_units_ += Popcount(fresh);
   });

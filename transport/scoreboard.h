@@ -48,8 +48,13 @@ class Scoreboard {
     *run = range;
     return true;
   }
-  // The missing units that are not counted in outstanding.
-  uint64_t CountUncounted(UnitRange range) const;
+  // The missing units of a range, at one look at its words.
+  struct Missing {
+    uint64_t units = 0;
+    uint64_t uncounted = 0;     // of them, not counted in outstanding
+    bool all_requested = true;  // each of them is Requested already
+  };
+  Missing Survey(UnitRange range) const;
   uint64_t CountCounted(UnitRange range) const;
   uint64_t CountForgiven(UnitRange range) const;
   // The maximal settled run around `known`, which is not empty, settled and not below base.

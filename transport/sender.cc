@@ -154,7 +154,7 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
   const SegmentPlace& place = candidate.place;
   const SentMessage& message = ranges_.message(place.message);
   packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), path,
-                                                static_cast<uint16_t>(place.length)};
+                                              static_cast<uint16_t>(place.length)};
   header->payload_length = static_cast<uint16_t>(place.length);
   header->path = path;
   header->connection_id = connection_id_;
@@ -245,16 +245,17 @@ FORGIVE_FLATTEN bool Sender::OnReport(TimePoint now, const Report& report) {
     return false;
   }
   if (config_.experiments.early_close) SkipGivenUp(now, report);
-  if (!IsConsistent(report)) {
+  const uint64_t completed = ExpandNumber(peer_completed_, report.completed_messages);
+  if (!IsConsistent(report, completed)) {
     ++counters_->malformed;
     return true;
   }
   any_report_ = true;
   RunCongestionTimers(now);
-  if (newest) ApplyFlags(now, report);
-  ApplyCredit(report);
+  if (newest) ApplyFlags(now, report, completed);
+  ApplyCredit(report, completed);
   ApplyMarks(now, report);
-  ApplyAcknowledgements(now, report);
+  ApplyAcknowledgements(now, report, completed);
   ApplyNewest(now, report);
   ApplyRequests(now, report);
   CompleteMessages();
@@ -278,9 +279,9 @@ void Sender::SkipGivenUp(TimePoint now, const Report& report) {
 }
 
 // A peer that keeps the protocol settles only what was sent.
-bool Sender::IsConsistent(const Report& report) const {
+bool Sender::IsConsistent(const Report& report, uint64_t completed) const {
   if (report.rcv_nxt > ranges_.unsent_position()) return false;
-  if (ExpandNumber(peer_completed_, report.completed_messages) > ranges_.fully_sent()) return false;
+  if (completed > ranges_.fully_sent()) return false;
   for (uint32_t i = 0; i < report.sack_count; ++i) {
     if (report.sacks[i].begin > report.sacks[i].end || report.sacks[i].end > ranges_.unsent_position()) return false;
   }
@@ -292,9 +293,9 @@ bool Sender::IsConsistent(const Report& report) const {
 }
 
 // Seed: Sender::OnReport.
-void Sender::ApplyFlags(TimePoint now, const Report& report) {
+void Sender::ApplyFlags(TimePoint now, const Report& report, uint64_t completed) {
   newest_report_time_ = now;
-  const uint64_t begin = ExpandNumber(peer_completed_, report.completed_messages);
+  const uint64_t begin = completed;
   const uint64_t end = ExpandNumber(begin, report.same_step_end);
   const bool speaks = report.exempt_eligible && end > begin;
   if (!speaks) {
@@ -309,8 +310,8 @@ void Sender::ApplyFlags(TimePoint now, const Report& report) {
   if (exempt_begin_ > exempt_end_) exempt_begin_ = exempt_end_;
 }
 
-void Sender::ApplyCredit(const Report& report) {
-  peer_completed_ = std::max(peer_completed_, ExpandNumber(peer_completed_, report.completed_messages));
+void Sender::ApplyCredit(const Report& report, uint64_t completed) {
+  peer_completed_ = std::max(peer_completed_, completed);
   const uint64_t credit = ExpandNumber(credit_, report.posted_messages);
   if (credit > credit_) {
     credit_ = credit;
@@ -334,10 +335,9 @@ void Sender::ApplyMarks(TimePoint now, const Report& report) {
   Signal(now, CongestionSignal::kMark, message);
 }
 
-void Sender::ApplyAcknowledgements(TimePoint now, const Report& report) {
+void Sender::ApplyAcknowledgements(TimePoint now, const Report& report, uint64_t completed) {
   rcv_nxt_ = std::max(rcv_nxt_, report.rcv_nxt);
   uint64_t settled = report.rcv_nxt;
-  const uint64_t completed = ExpandNumber(peer_completed_, report.completed_messages);
   if (completed > ranges_.completed()) {
     // The end of the last completed message, which is where the next one begins.
     settled = std::max(settled, ranges_.message(completed - 1).stream_end);

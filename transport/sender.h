@@ -124,11 +124,12 @@ class Sender {
   BitsPerSecond PacingRate() const;
 
   void SkipGivenUp(TimePoint now, const Report& report);
-  bool IsConsistent(const Report& report) const;
-  void ApplyFlags(TimePoint now, const Report& report);
-  void ApplyCredit(const Report& report);
+  // `completed`: the full number of the report's completed_messages.
+  bool IsConsistent(const Report& report, uint64_t completed) const;
+  void ApplyFlags(TimePoint now, const Report& report, uint64_t completed);
+  void ApplyCredit(const Report& report, uint64_t completed);
   void ApplyMarks(TimePoint now, const Report& report);
-  void ApplyAcknowledgements(TimePoint now, const Report& report);
+  void ApplyAcknowledgements(TimePoint now, const Report& report, uint64_t completed);
   void ApplyNewest(TimePoint now, const Report& report);
   void ApplyRequests(TimePoint now, const Report& report);
   void CompleteMessages();

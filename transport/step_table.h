@@ -111,9 +111,10 @@ class StepTable {
   void ReleaseIfDone(uint16_t slot);
 
   std::vector<StepAccount> entries_;
-  std::vector<bool> used_;   // open, or with unfinished messages: an index may name it
-  std::vector<bool> known_;  // holds an account, perhaps of a step that is done
-  StepIndex newest_;         // the step begun last
+  // Whole bytes: a bit costs more to find, and every change of an account asks.
+  std::vector<uint8_t> used_;   // open, or with unfinished messages: an index may name it
+  std::vector<uint8_t> known_;  // holds an account, perhaps of a step that is done
+  StepIndex newest_;            // the step begun last
   uint32_t open_steps_ = 0;
   Fraction forgiveness_probability_;
   Draw draw_;
