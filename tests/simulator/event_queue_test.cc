@@ -131,6 +131,21 @@ TEST(EventQueue, KeepsTheOrderAmongEqualsScheduledFromFarAndFromNear) {
   }
 }
 
+TEST(EventQueue, BringsTheFarNearInTimeWhileSomethingHappensAllTheTime) {
+  Compared compared;
+  Draw draw(5);
+  compared.Schedule(0);
+  // A tick every 10 us for 300 ms, so that the queue never jumps; every other one leaves something for later.
+  int64_t tick = 0;
+  for (int i = 0; i < 30000; ++i) {
+    while (compared.now() < tick) ASSERT_TRUE(compared.Next());
+    if (i % 2 == 0) compared.Schedule(tick + static_cast<int64_t>(draw.Below(250)) * kMillisecond);
+    tick += 10 * kMicrosecond;
+    compared.Schedule(tick);
+  }
+  while (compared.size() > 0) ASSERT_TRUE(compared.Next());
+}
+
 TEST(EventQueue, KeepsTheOrderOfThousandsWithinOneNanosecond) {
   Compared compared;
   Draw draw(7);
