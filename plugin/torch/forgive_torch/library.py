@@ -44,7 +44,8 @@ class Stats(ctypes.Structure):
         "decided_no_open_budget", "decided_not_vested", "decided_over_budget", "decided_draw_refused",
         "decided_forgiven", "rate_cuts_mark", "rate_cuts_trim", "rate_cuts_timeout", "signals_ignored", "timeouts",
         "lost_by_request", "lost_by_rack", "mode_changes", "bad_tag", "malformed", "unknown_connection", "replayed",
-        "bad_crc", "out_of_window", "socket_drops", "not_posted_operator_latch", "budget_violations")]
+        "bad_crc", "out_of_window", "socket_drops", "not_posted_operator_latch", "budget_violations", "send_errors",
+        "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full")]
 
 
 class Range(ctypes.Structure):
