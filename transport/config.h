@@ -15,8 +15,13 @@ inline constexpr uint32_t kMaxPayloadBytes = 4096;
 inline constexpr uint32_t kUnitBytes = 16;
 inline constexpr uint32_t kMaxSackRanges = 32;
 inline constexpr uint32_t kMaxRequestRanges = 8;
-inline constexpr int kMaxPaths = 8;
+inline constexpr uint32_t kMaxPaths = 256;
 
+// How a sender chooses each packet's path (transport/path_selection.h).
+enum class PathPolicy : uint8_t { kSingle, kOblivious, kReps };
+// kGoBackN: a receiver drops what is out of order, and a sender returns to rcv_nxt. For the seed's control experiment
+// only: it needs one path, and forgives nothing (Connection::Post). Both sides must have it; no handshake says so.
+enum class Recovery : uint8_t { kSelectiveRepeat, kGoBackN };
 enum class CongestionControlKind : uint8_t { kNone, kDcqcnPaper, kDcqcnAstra, kNscc };
 // kAtMessage: every message is a flow of its own, as the seed's simulator had it.
 enum class CongestionRestart : uint8_t { kAtStep, kOff, kAtMessage };
@@ -71,7 +76,12 @@ struct Config {
   uint32_t report_every_packets = 16;
   Nanoseconds max_report_delay = Milliseconds(1);  // else a quarter of the RTT
 
+  // Paths of a connection, at most kMaxPaths; one with kSingle. Drivers of kernel sockets have one.
+  PathPolicy path_policy = PathPolicy::kSingle;
+  uint32_t paths = 1;
+
   // Loss recovery.
+  Recovery recovery = Recovery::kSelectiveRepeat;
   Nanoseconds initial_rtt = Milliseconds(1);
   Nanoseconds min_rto = Milliseconds(20);
   Nanoseconds max_rto = Seconds(2);

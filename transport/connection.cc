@@ -115,6 +115,8 @@ PostResult Connection::Post(TimePoint now, const SendRequest& request) {
 PostResult Connection::Post(TimePoint now, const ReceiveRequest& request) {
   if (state_ != State::kReady) return PostResult::kFailed;
   if (connector_) return PostResult::kUnknownConnection;
+  // The seed forgives under selective repeat only: past a hole go-back-N has nothing that could be acknowledged.
+  if (context_->config->recovery == Recovery::kGoBackN && request.exempt_eligible) return PostResult::kFailed;
   NoteIfIdle();
   if (!receiver_->Post(request)) return PostResult::kTryAgain;
   BeginWaiting(now);

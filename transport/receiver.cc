@@ -22,6 +22,8 @@ Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle 
     : max_payload_(max_payload),
       payload_crc_(config.payload_crc),
       gives_up_tails_(config.experiments.gives_up_tails),
+      go_back_n_(config.recovery == Recovery::kGoBackN),
+      sprayed_(config.path_policy != PathPolicy::kSingle),
       handle_(handle),
       connection_id_(connection_id),
       steps_(steps),
@@ -135,6 +137,7 @@ FORGIVE_FLATTEN void Receiver::OnData(TimePoint now, const DataHeader& header, c
   }
   Segment segment;
   if (!Locate(header, &segment)) return;
+  if (go_back_n_ && DropsOutOfOrder(header, segment, false)) return;
   CountArrival(header, ce);
   SettleArrived(segment, payload);
   if (segment.message != nullptr) AfterSettling(segment);
@@ -152,7 +155,7 @@ void Receiver::CountArrival(const DataHeader& header, bool ce) {
   }
   if (ce != last_ce_) reports_.MakeDue();
   last_ce_ = ce;
-  if (has_newest_ && header.packet_number < newest_packet_number_) return;
+  if (has_newest_ && header.packet_number < newest_packet_number_ && !sprayed_) return;
   has_newest_ = true;
   newest_packet_number_ = header.packet_number;
   newest_timestamp_ = header.send_timestamp;

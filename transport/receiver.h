@@ -116,6 +116,7 @@ class Receiver {
   bool CountOutstanding(const Segment& segment, uint64_t units);
   void ForgiveMissing(const Segment& segment, uint64_t bytes);
   void GiveUpMessage(uint32_t number);
+  bool DropsOutOfOrder(const DataHeader& header, const Segment& segment, bool trimmed);
   bool OnlyTailMissing(const ReceiveMessage& message) const;
   void SettleEndSlot(const Segment& segment);
   void NameSettled(const Segment& segment);
@@ -128,6 +129,8 @@ class Receiver {
   const uint32_t max_payload_;
   const bool payload_crc_;
   const bool gives_up_tails_;
+  const bool go_back_n_;
+  const bool sprayed_;  // the newest packet is the one that arrived last, else the one of the highest number
   const ConnectionHandle handle_;
   const uint64_t connection_id_;
   StepTable* const steps_;

@@ -16,6 +16,7 @@ FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const Da
   ++counters_->trims;
   counters_->trimmed_bytes += header.payload_length;
   if (ce) ++counters_->marks;
+  if (go_back_n_ && DropsOutOfOrder(header, segment, true)) return;
   SettleEndSlot(segment);
   const Scoreboard::Missing missing = scoreboard_.Survey(segment.payload);
   const Decision decision = Decide(segment, missing);
@@ -25,6 +26,16 @@ FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const Da
   if (!all_missing) NameSettled(segment);
   reports_.OnTrim(static_cast<uint32_t>(header.packet_number), segment.payload);
   NoteFlagChanges();
+}
+
+// Go-back-N: what does not begin at rcv_nxt, or has no payload, is dropped, and everything from rcv_nxt on asked for.
+bool Receiver::DropsOutOfOrder(const DataHeader& header, const Segment& segment, bool trimmed) {
+  if (segment.message == nullptr || segment.all.end <= scoreboard_.base()) return false;  // settled
+  if (!trimmed && segment.all.begin <= scoreboard_.base()) return false;
+  if (trimmed) ++counters_->decisions[static_cast<size_t>(Decision::kNotForgivable)];
+  if (!trimmed) ++counters_->out_of_order;
+  reports_.OnTrim(static_cast<uint32_t>(header.packet_number), {scoreboard_.base(), segment.all.end}, trimmed);
+  return true;
 }
 
 // A valid header of the packet that carries it settles the end slot: there is nothing in it to arrive.

@@ -70,12 +70,12 @@ void ReportBuilder::OnPacket(TimePoint now) {
   if (packets_++ == 0) first_packet_ = now;
 }
 
-void ReportBuilder::OnTrim(uint32_t packet_number, UnitRange segment) {
+void ReportBuilder::OnTrim(uint32_t packet_number, UnitRange segment, bool cut) {
   if (next_trim_ - first_trim_ == trims_.size()) {
     due_ = true;
     return;
   }
-  trims_[next_trim_++ & (trims_.size() - 1)] = Trim{packet_number, segment};
+  trims_[next_trim_++ & (trims_.size() - 1)] = Trim{packet_number, segment, cut};
 }
 
 TimePoint ReportBuilder::deadline() const {
@@ -101,6 +101,7 @@ void ReportBuilder::Take(const Scoreboard& scoreboard, Report* out) {
 void ReportBuilder::TakeTrim(const Scoreboard& scoreboard, Report* out) {
   const Trim& trim = trims_[first_trim_++ & (trims_.size() - 1)];
   out->trimmed_packet_number = trim.packet_number;
+  out->trimmed = trim.cut;
   UnitRange rest = trim.segment;
   UnitRange run;
   while (out->request_count < kMaxRequestRanges && scoreboard.NextMissing(rest, &run)) {

@@ -47,7 +47,8 @@ class ReportBuilder {
   void OnPacket(TimePoint now);
   // A trimmed header of `segment` was handled: a report of its own, with what it then lacks as requests. If a
   // window's worth of them waits already, a plain report takes its place and the sender's timeout repairs.
-  void OnTrim(uint32_t packet_number, UnitRange segment);
+  // `cut`: false for a whole packet that go-back-N dropped, which asks in the same way.
+  void OnTrim(uint32_t packet_number, UnitRange segment, bool cut = true);
   void OnSettled(UnitRange run) { sacks_.Push(run); }
   void MakeDue() { due_ = true; }
   void set_rtt(Nanoseconds rtt);
@@ -62,6 +63,7 @@ class ReportBuilder {
   struct Trim {
     uint32_t packet_number = 0;
     UnitRange segment;
+    bool cut = true;
   };
   void TakeTrim(const Scoreboard& scoreboard, Report* out);
 

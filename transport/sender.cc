@@ -18,9 +18,6 @@ namespace {
 
 // RFC 8985: reordering of up to a quarter of the least RTT is no sign of loss.
 constexpr int64_t kReorderWindowShare = 4;
-// One path until packets are sprayed.
-constexpr uint16_t kPaths = 1;
-static_assert(kPaths <= kMaxPaths);
 
 constexpr TimePoint kLongAgo{INT64_MIN};
 
@@ -74,7 +71,9 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       scoreboard_bytes_(scoreboard_bytes),
       counters_(counters),
       events_(events),
-      ranges_(max_payload, scoreboard_bytes, config.max_messages),
+      paths_(static_cast<uint16_t>(config.path_policy == PathPolicy::kSingle ? 1 : config.paths)),
+      path_selector_(config.path_policy, config.paths, connection_id),
+      ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_),
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
@@ -84,6 +83,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       last_timeout_(kLongAgo) {
   // The first segment alone must fit, or nothing would ever be sent.
   FORGIVE_CHECK(scoreboard_bytes >= max_payload + 2 * kUnitBytes);
+  FORGIVE_CHECK(config.recovery == Recovery::kSelectiveRepeat || paths_ == 1);
 }
 
 Sender::~Sender() = default;
@@ -149,12 +149,12 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
   if (!pacer_.MaySend(now, candidate.wire_bytes)) return false;
   pacer_.OnSent(candidate.wire_bytes);
 
-  const uint16_t path = 0;
+  const uint16_t path = paths_ == 1 ? uint16_t{0} : path_selector_.Next();
   const uint64_t number = next_packet_number_++;
   const SegmentPlace& place = candidate.place;
   const SentMessage& message = ranges_.message(place.message);
   packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), path,
-                                              static_cast<uint16_t>(place.length)};
+                                              static_cast<uint16_t>(place.length & 0x7fff), 0};
   header->payload_length = static_cast<uint16_t>(place.length);
   header->path = path;
   header->connection_id = connection_id_;
@@ -173,6 +173,7 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
   } else {
     ranges_.SendUnsent(number, now, path);
   }
+  timeout_base_ = Earlier(timeout_base_, now);
   ++counters_->packets_sent;
   counters_->sent_bytes += place.length;
   if (IsExempt(now, place.message)) counters_->sent_exempt_bytes += place.length;
@@ -272,7 +273,7 @@ void Sender::SkipGivenUp(TimePoint now, const Report& report) {
   while (ranges_.HasUnsent() && (ranges_.unsent_position() < settled || ranges_.unsent_message() < completed)) {
     const SegmentPlace place = ranges_.UnsentPlace();
     const uint64_t number = next_packet_number_++;
-    packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0, 0};
+    packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0, 0, 0};
     ranges_.SendUnsent(number, now, 0);
     counters_->skipped_bytes += place.length;
   }
@@ -326,7 +327,8 @@ void Sender::ApplyCredit(const Report& report, uint64_t completed) {
 }
 
 void Sender::ApplyMarks(TimePoint now, const Report& report) {
-  if (report.ce_bytes <= ce_bytes_) return;
+  newly_marked_ = report.ce_bytes > ce_bytes_;
+  if (!newly_marked_) return;
   ce_bytes_ = report.ce_bytes;
   ++counters_->notifications;
   const uint64_t message = report.has_newest
@@ -351,9 +353,7 @@ void Sender::ApplyAcknowledgements(TimePoint now, const Report& report, uint64_t
 void Sender::ApplyNewest(TimePoint now, const Report& report) {
   if (!report.has_newest || report.trimmed) return;
   const uint64_t number = ExpandNumber(next_packet_number_, report.newest_packet_number);
-  if (number >= next_packet_number_ || (any_newest_ && number <= newest_packet_)) return;
-  any_newest_ = true;
-  newest_packet_ = number;
+  if (!TakeEcho(number)) return;
   const Nanoseconds least_before = rtt_.least();
   const bool first = !rtt_.has_sample();
   const Nanoseconds sample = SinceTimestamp(now, report.newest_timestamp);
@@ -365,6 +365,8 @@ void Sender::ApplyNewest(TimePoint now, const Report& report) {
   SentPacket packet;
   if (!RememberedPacket(number, &packet)) return;
   if (tells_acknowledged_) TellAcknowledged(now, report, sample, ExpandNumber(peer_completed_, packet.message));
+  if (paths_ != 1) path_selector_.OnArrived(packet.path, newly_marked_);
+  if (config_.recovery == Recovery::kGoBackN) return;  // only rcv_nxt says what is missing
   const Nanoseconds reorder_window = std::min(rtt_.least() / kReorderWindowShare, rtt_.smoothed());
   const TimePoint limit = MomentOf(now, report.newest_timestamp) - reorder_window;
   counters_->lost_by_rack += ranges_.LoseSentBefore(packet.path, limit);
@@ -372,10 +374,14 @@ void Sender::ApplyNewest(TimePoint now, const Report& report) {
 
 // Seed: OnRetransmissionRequest. A trim that was forgiven is a congestion signal too, and comes without ranges.
 void Sender::ApplyRequests(TimePoint now, const Report& report) {
-  if (!report.trimmed) return;
+  if (!report.trimmed && report.request_count == 0) return;
   const uint64_t number = ExpandNumber(next_packet_number_, report.trimmed_packet_number);
   if (number >= next_packet_number_) return;
-  if (!report.ignore_trim_signal) SignalTrim(now, number);
+  if (report.trimmed && !report.ignore_trim_signal) SignalTrim(now, number);
+  if (config_.recovery == Recovery::kGoBackN) {
+    if (report.request_count != 0) counters_->lost_by_request += GoBack(number);
+    return;
+  }
   for (uint32_t i = 0; i < report.request_count; ++i) {
     counters_->lost_by_request += ranges_.LoseRequested(report.requests[i], number);
   }
@@ -402,15 +408,11 @@ uint64_t Sender::MessageOfPacket(uint64_t number) const {
 
 // ---- Timers ----
 
-TimePoint Sender::TimeoutOf(uint16_t path) const {
-  const TimePoint oldest = ranges_.OldestSent(path);
-  if (oldest == kNever) return kNever;
-  return std::max({oldest, ranges_.LastProgress(path), last_timeout_}) + rto();
-}
-
 void Sender::OnTimeout(TimePoint now) {
-  for (uint16_t path = 0; path < kPaths; ++path) {
-    if (TimeoutOf(path) > now) continue;
+  if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
+  for (uint16_t path = 0; path < paths_; ++path) {
+    const TimePoint base = TimeoutBaseOf(path);
+    if (base == kNever || base + rto() > now) continue;
     ranges_.LoseSentBefore(path, ranges_.OldestSent(path) + rtt_.smoothed() + Nanoseconds{1});
   }
   last_timeout_ = now;
@@ -423,9 +425,8 @@ void Sender::OnDeadline(TimePoint now) {
   last_now_ = now;
   if (peer_closed_) return;
   RunCongestionTimers(now);
-  TimePoint timeout = kNever;
-  for (uint16_t path = 0; path < kPaths; ++path) timeout = Earlier(timeout, TimeoutOf(path));
-  if (timeout <= now) OnTimeout(now);
+  if (paths_ != 1 && NextTimeout() <= now) UpdateTimeoutBase();
+  if (NextTimeout() <= now) OnTimeout(now);
   CountModeChange(now);
   UpdateProbe(now);
 }
@@ -436,7 +437,7 @@ TimePoint Sender::next_deadline() const {
   // The rate's timers are evaluated late without harm: they wake nobody who has nothing to send.
   const bool sendable = ranges_.HasLost() || (ranges_.HasUnsent() && ranges_.unsent_message() < credit_);
   if (sendable) next = Earlier(next, congestion_deadline_);
-  for (uint16_t path = 0; path < kPaths; ++path) next = Earlier(next, TimeoutOf(path));
+  next = Earlier(next, NextTimeout());
   Candidate candidate;
   if (!FindCandidate(&candidate)) return next;
   const bool unpaced = PacingRate().value == 0;

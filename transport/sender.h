@@ -13,6 +13,7 @@
 #include "transport/counters.h"
 #include "transport/event.h"
 #include "transport/pacer.h"
+#include "transport/path_selection.h"
 #include "transport/requests.h"
 #include "transport/rtt.h"
 #include "transport/sent_ranges.h"
@@ -110,7 +111,8 @@ class Sender {
   struct SentPacket {
     uint32_t message = 0;  // low 32 bits
     uint16_t path = 0;
-    uint16_t length = 0;  // payload bytes
+    uint16_t length : 15 = 0;  // payload bytes
+    uint16_t echoed : 1 = 0;   // by a report: TakeEcho
   };
 
   bool FindCandidate(Candidate* out) const;
@@ -140,7 +142,12 @@ class Sender {
 
   bool IsExempt(TimePoint now, uint64_t message) const;
   void CountModeChange(TimePoint now);
-  TimePoint TimeoutOf(uint16_t path) const;
+  TimePoint TimeoutBase() const;
+  TimePoint TimeoutBaseOf(uint16_t path) const;
+  void UpdateTimeoutBase();
+  TimePoint NextTimeout() const;
+  bool TakeEcho(uint64_t number);
+  uint64_t GoBack(uint64_t packet_number);
   void OnTimeout(TimePoint now);
   bool WaitsForCredit() const;
   void UpdateProbe(TimePoint now);
@@ -152,6 +159,8 @@ class Sender {
   Counters* const counters_;
   EventQueue* const events_;
 
+  const uint16_t paths_;
+  PathSelector path_selector_;
   SentRanges ranges_;
   Pacer pacer_;
   RttEstimator rtt_;
@@ -175,6 +184,8 @@ class Sender {
   uint64_t credit_ = 0;          // messages before it have a posted receive
   uint64_t peer_completed_ = 0;  // messages before it are whole at the receiver
   uint64_t ce_bytes_ = 0;
+  bool newly_marked_ = false;   // the report at hand tells of new marks
+  uint64_t returned_at_ = 0;    // go-back-N: the packet number at the last return
   uint64_t told_bytes_ = 0;     // arrived payload that congestion control was told of
   uint64_t told_ce_bytes_ = 0;  // the marked part of it
   bool any_newest_ = false;
@@ -186,6 +197,7 @@ class Sender {
   // Timeout and probe.
   uint32_t backoff_ = 0;
   TimePoint last_timeout_;
+  TimePoint timeout_base_ = kNever;  // with many paths: TimeoutBase
   TimePoint probe_at_ = kNever;
   uint32_t probe_backoff_ = 0;
   bool peer_closed_ = false;

@@ -36,14 +36,15 @@ uint64_t IndexBitmap::FindFirst(uint64_t from, uint64_t to) const {
   return to;
 }
 
-SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages)
+SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths)
     : max_payload_(max_payload),
       messages_(max_messages),
       message_mask_(max_messages - 1),
       records_(RecordCapacity(max_payload, stream_span, max_messages)),
       mask_(records_.size() - 1),
       unacknowledged_(records_.size()),
-      lost_(records_.size()) {
+      lost_(records_.size()),
+      paths_(paths) {
   FORGIVE_CHECK(std::has_single_bit(max_messages));
   FORGIVE_CHECK(max_payload >= kUnitBytes && max_payload % kUnitBytes == 0);
   FORGIVE_CHECK(max_payload <= kMaxPayloadBytes);

@@ -62,7 +62,7 @@ class SentRanges {
  public:
   // A reach of stream_span positions is all that may be sent ahead of what is acknowledged; with max_messages (a
   // power of two) this bounds every array.
-  SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages);
+  SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths = 1);
 
   // Messages.
   bool HasRoom() const { return posted_ - completed_ <= message_mask_; }
@@ -155,7 +155,7 @@ class SentRanges {
   uint64_t mask_;
   IndexBitmap unacknowledged_;
   IndexBitmap lost_;
-  std::array<Path, kMaxPaths> paths_;
+  std::vector<Path> paths_;
 
   uint64_t posted_ = 0;
   uint64_t completed_ = 0;

@@ -87,6 +87,8 @@ class Dst {
     config.window_bytes = 4096 << plan_.Below(7);
     config.scoreboard_bytes = std::max<uint64_t>(16384, config.window_bytes << plan_.Below(3));
     config.congestion_control = static_cast<CongestionControlKind>(plan_.Below(4));
+    config.path_policy = static_cast<PathPolicy>(plan_.Below(3));
+    config.paths = static_cast<uint32_t>(1 + plan_.Below(plan_.Below(2) != 0 ? 4 : kMaxPaths));
     config.link_rate = BitsPerSecond{plan_.Below(2) * 1000000000};
     config.forgiveness_probability = Fraction{plan_.Below(2) != 0 ? Fraction::kOne : 300000};
     config.min_rto = Milliseconds(static_cast<int64_t>(2 + plan_.Below(20)));

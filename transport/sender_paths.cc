@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+// A sender's timeouts over many paths, what a sprayed packet's echo says, and go-back-N's return.
+#include <algorithm>
+
+#include "transport/sender.h"
+
+namespace forgive {
+
+// The earliest moment from which a path's timeout runs. With one path it is exact. With many it may be too early,
+// never too late, as every path's moment only moves on: whoever finds the timeout due asks for the exact one.
+TimePoint Sender::TimeoutBase() const { return paths_ == 1 ? TimeoutBaseOf(0) : timeout_base_; }
+
+TimePoint Sender::TimeoutBaseOf(uint16_t path) const {
+  const TimePoint oldest = ranges_.OldestSent(path);
+  if (oldest == kNever) return kNever;
+  return std::max({oldest, ranges_.LastProgress(path), last_timeout_});
+}
+
+void Sender::UpdateTimeoutBase() {
+  timeout_base_ = kNever;
+  for (uint16_t path = 0; path < paths_; ++path) timeout_base_ = Earlier(timeout_base_, TimeoutBaseOf(path));
+}
+
+TimePoint Sender::NextTimeout() const {
+  const TimePoint base = ranges_.nothing_outstanding() ? kNever : TimeoutBase();
+  return base == kNever ? kNever : base + rto();
+}
+
+// True if the echo of the packet is news. Reports repeat the last one until another packet arrives; with one path
+// only a newer packet is news, with many each packet once.
+bool Sender::TakeEcho(uint64_t number) {
+  if (number >= next_packet_number_) return false;
+  if (paths_ == 1) {
+    if (any_newest_ && number <= newest_packet_) return false;
+    any_newest_ = true;
+    newest_packet_ = number;
+    return true;
+  }
+  if (next_packet_number_ - number > packets_.size()) return false;
+  SentPacket& packet = packets_[number & (packets_.size() - 1)];
+  if (packet.echoed != 0) return false;
+  packet.echoed = 1;
+  return true;
+}
+
+// Go-back-N: everything from rcv_nxt on is sent again, in order. What was sent before the last return is not there
+// to prove another loss: its packets arrive out of order as a matter of course. Returns how many segments are lost.
+uint64_t Sender::GoBack(uint64_t packet_number) {
+  if (packet_number < returned_at_) return 0;
+  returned_at_ = next_packet_number_;
+  return ranges_.LoseRequested({rcv_nxt_, ranges_.unsent_position()}, UINT64_MAX);
+}
+
+}  // namespace forgive
