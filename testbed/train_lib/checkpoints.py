@@ -55,7 +55,7 @@ def restore(plan, rank, net, optimizer, scheduler):
     step = max(common)
     path = os.path.join(_folder(plan), f"step{step}.rank{rank}.pt")
     try:
-        saved = torch.load(path)
+        saved = torch.load(path, weights_only=False)  # our own file: it holds more than tensors
     except Exception as error:  # torch raises whatever the damage is
         raise CheckpointError(f"{path}: not a checkpoint: {error}; remove it and start again") from error
     if saved["identity"] != plan["identity"]:

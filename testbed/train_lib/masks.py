@@ -5,11 +5,11 @@ What a trim in the reduce-scatter phase of a direct all-reduce does: the receive
 of one sender. All ranks end with the same result, as after FORGIVE_ELIGIBLE=reduce.
 """
 import json
+import time
 
 import numpy
 import torch
 import torch.distributed as dist
-import time
 
 SEGMENT_ELEMENTS = 1024  # 4,096 bytes: one packet
 
@@ -18,30 +18,56 @@ class MaskError(RuntimeError):
     """One line: what is wrong with the masks."""
 
 
-def read_bursts(path):
-    """By step, the lengths of neighbouring forgiven stretches, in segments: from a ledger as CSV (step,...,length)
-    or JSON lines with step and length, of the lab or of the simulator."""
-    bursts = {}
-    try:
-        with open(path, encoding="utf-8") as file:
-            names = None
-            for number, line in enumerate(file, 1):
+# The columns of forgive_perf --ledger, which are parted by spaces.
+PERF_COLUMNS = ("operation", "step", "source", "destination", "connection_id", "message", "message_in_operation",
+                "offset", "length", "contributions")
+
+
+def _rows(path):
+    """(step, place, offset, length) of each line: CSV with a header, JSON lines, or forgive_perf --ledger. `place`
+    names the message; where a line does not say it, it is a place of its own."""
+    with open(path, encoding="utf-8") as file:
+        names = None
+        for number, line in enumerate(file, 1):
+            try:
+                if line.startswith("#"):
+                    continue
                 if line.startswith("{"):
                     row = json.loads(line)
-                elif names is None:
-                    names = line.strip().split(",")
-                    continue
-                else:
+                elif "," in line:
+                    if names is None:
+                        names = line.strip().split(",")
+                        continue
                     row = dict(zip(names, line.strip().split(",")))
-                length = int(row["length"])
-                bursts.setdefault(int(row["step"]), []).append(max(1, length // (4 * SEGMENT_ELEMENTS)))
+                else:
+                    row = dict(zip(PERF_COLUMNS, line.split(), strict=True))
+                place = (row["connection_id"], row["message"]) if "message" in row else number
+                yield int(row["step"]), place, int(row.get("offset", 0)), int(row["length"])
+            except (ValueError, KeyError) as error:
+                raise MaskError(f"{path}:{number}: no step and length there ({error!r})") from error
+
+
+def read_bursts(path):
+    """By step, the lengths of the forgiven stretches in segments. A ledger has a line a packet: neighbours in a
+    message are one stretch."""
+    bursts, last = {}, (None, None, None)
+    try:
+        for step, place, offset, length in sorted(_rows(path), key=str_of_place):
+            if (step, place, offset) == last:
+                bursts[step][-1] += length
+            else:
+                bursts.setdefault(step, []).append(length)
+            last = (step, place, offset + length)
     except OSError as error:
         raise MaskError(f"{path}: {error.strerror}") from error
-    except (ValueError, KeyError) as error:
-        raise MaskError(f"{path}:{number}: no step and length there ({error!r})") from error
     if not bursts:
         raise MaskError(f"{path}: holds no line")
-    return bursts
+    return {step: [max(1, length // (4 * SEGMENT_ELEMENTS)) for length in lengths]
+            for step, lengths in bursts.items()}
+
+
+def str_of_place(row):
+    return row[0], str(row[1]), row[2]
 
 
 class Masks:

@@ -68,6 +68,8 @@ def put_together(policy, folder, ranks, seconds):
              "distance": max((row["distance"] for row in rows if "distance" in row), default=0.0),
              "parameters": finals[0]["parameters"], "bad_norms": sum(final["bad_norms"] for final in finals),
              "steps": rows, "stats": [final["stats"] for final in finals if "stats" in final]}
+    with open(os.path.join(folder, "norms.csv"), "w", encoding="ascii") as file:  # of rank 0, for forgive_replay
+        file.write("step,norm\n" + "".join(f"{row['step']},{row['norms'][0]!r}\n" for row in rows))
     found["failures"] = _check(policy, found, steps, finals)
     return found
 

@@ -112,6 +112,9 @@ class Rank:
                  "refused": self.scheduler.refused[:10]}
         if self.plan["plugin"] not in (None, "tcp"):
             lines = forgive_torch.ledger()
+            names = lines.dtype.names
+            numpy.savetxt(os.path.join(self.plan["folder"], f"ledger{self.rank}.csv"), lines, fmt="%d", delimiter=",",
+                          header=",".join(names), comments="")
             steps, place = numpy.unique(lines["step"], return_inverse=True)
             lengths = lines["length"].astype(numpy.int64)
             final["ledger"] = {

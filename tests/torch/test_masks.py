@@ -45,6 +45,21 @@ def test_bursts_have_the_lengths_of_the_ledger(tmp_path):
     assert numpy.median(runs_of(bursts)) == 10 and numpy.median(runs_of(chance)) == 1
 
 
+def test_neighbours_in_a_message_are_one_stretch_in_every_kind_of_ledger(tmp_path):
+    lines = [(7, "a", 3, 8192, 4096), (7, "a", 3, 0, 4096), (7, "a", 3, 4096, 4096), (7, "b", 3, 12288, 4096),
+             (8, "a", 4, 0, 8192)]
+    kinds = {
+        "csv": "step,connection_id,message,offset,length\n" + "".join(
+            ",".join(map(str, line)) + "\n" for line in lines),
+        "jsonl": "".join(json.dumps(dict(zip(("step", "connection_id", "message", "offset", "length"), line))) + "\n"
+                         for line in lines),
+        "perf": "".join(f"0 {step} 1 2 {connection} {message} 0 {offset} {length} 1\n"
+                        for step, connection, message, offset, length in lines)}
+    for kind, text in kinds.items():
+        (tmp_path / kind).write_text(text, encoding="utf-8")
+        assert masks.read_bursts(str(tmp_path / kind)) == {7: [3, 1], 8: [2]}
+
+
 @pytest.mark.parametrize("text, complaint", [
     ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"), ('{"step": 1}\n', ":1: no step and length")])
 def test_a_bad_ledger_is_named(tmp_path, text, complaint):
