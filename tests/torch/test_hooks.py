@@ -28,7 +28,13 @@ def trained(tmp_path_factory):
         assert process.returncode == 0, said
     return {mode: ([torch.load(out / f"{mode}.{rank}.pt") for rank in range(2)],
                    [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)])
-            for mode in MODES}
+            for mode in MODES} | {
+        "shards": [json.loads((out / f"shard.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]}
+
+
+def test_the_hook_for_fsdp_averages_and_makes_one_step_of_several_gradients(trained):
+    for rank in trained["shards"]:
+        assert rank == {"first": [1.5] * 5, "second": [2.0] * 3, "opened": 1, "next": 2}
 
 
 def bits(tensor):

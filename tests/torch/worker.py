@@ -43,9 +43,23 @@ def train(rank, mode, steps, out):
         json.dump({"norms": norms, "classes": classes, "steps": hook.scheduler.next_step - 1 if hook else 0}, file)
 
 
+def shard_by_hook(rank):
+    """FSDP's hook as FSDP calls it for an unsharded gradient: FSDP itself needs GPUs."""
+    scheduler = forgive_torch.StepScheduler(plugin=False)
+    first, second = torch.full((5,), rank + 1.0), torch.full((3,), rank * 4.0)
+    forgive_torch.fsdp_hook(scheduler, first)
+    forgive_torch.fsdp_hook(scheduler, second)
+    opened = scheduler.step_open
+    scheduler.end(1.0)
+    return {"first": first.tolist(), "second": second.tolist(), "opened": opened, "next": scheduler.next_step}
+
+
 def main(rank, ranks, port, modes, steps, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
+    shard = shard_by_hook(rank)
+    with open(f"{out}/shard.{rank}.json", "w", encoding="utf-8") as file:
+        json.dump(shard, file)
     for mode in modes.split(","):
         train(rank, mode, steps, out)
     dist.barrier()
