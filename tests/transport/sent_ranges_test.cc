@@ -16,7 +16,7 @@ constexpr TimePoint kStart{1000000};
 
 class SentRangesTest : public ::testing::Test {
  protected:
-  SentRanges ranges{kPayload, 256 * 1024, 8};
+  SentRanges ranges{kPayload, 256 * 1024, 8, kMaxPaths};
   uint64_t packet = 0;
   TimePoint now = kStart;
 
@@ -150,7 +150,7 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
     Draw draw(seed);
     const uint32_t payload = static_cast<uint32_t>(16 * (1 + draw.Below(8)));
     const uint64_t span = 64 * payload;
-    SentRanges ranges(payload, span, 16);
+    SentRanges ranges(payload, span, 16, kMaxPaths);
     std::map<uint64_t, ModelSegment> model;
     uint64_t acknowledged_to = 0, packet = 0;
     TimePoint now = kStart;
