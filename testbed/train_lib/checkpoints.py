@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Checkpoints of a run: one file a rank and step, since replicas may differ; the newest that all ranks have counts."""
+"""Checkpoints of a run: a file a rank and step, since replicas may differ; the newest that all ranks have counts."""
 import datetime
 import os
 import re

@@ -31,7 +31,7 @@ class Collective:
     def carry(self, _, tensor):
         """A carrier for forgive_torch.register: sums in place and waits, so that the future is done."""
         if tensor.dtype != torch.float32 or not tensor.is_contiguous() or tensor.device.type != "cpu":
-            raise CollectiveError(f"a bucket of {tensor.dtype} on {tensor.device}: only float32 on the CPU is carried")
+            raise CollectiveError(f"a bucket of {tensor.dtype} on {tensor.device}: float32 on the CPU is carried")
         begin = time.monotonic()
         if self._library.forgive_collective_all_reduce(self._handle, tensor.data_ptr(), tensor.numel()) != 0:
             raise CollectiveError(self._library.forgive_collective_error().decode())

@@ -79,7 +79,8 @@ class Training:
                 "rate": self.model["rate"], "steps": arguments.steps or self.model["steps"], "folder": folder,
                 "meet": fabric.meeting_places(), "limit_s": run["limit_s"], "bucket_mb": run["bucket_mb"],
                 "plugin": plugin, "collective": self.collective, "algorithm": algorithm, "masks": masks,
-                "detector": self.parameters.detector | ({"window": arguments.window} if arguments.window else {}), "evaluate_every": run["evaluate_every"],
+                "detector": self.parameters.detector | ({"window": arguments.window} if arguments.window else {}),
+                "evaluate_every": run["evaluate_every"],
                 "checkpoint_every": arguments.checkpoint_every or run["checkpoint_every"],
                 "resume": arguments.resume, "die": arguments.die,
                 "identity": f"{policy} {arguments.model} seed {arguments.seed} ranks {self.ranks} {algorithm}"}
@@ -146,7 +147,8 @@ def only_one(local):
     if local:
         yield
         return
-    with open(os.path.join(tempfile.gettempdir(), f"forgive-train-{os.geteuid()}.lock"), "a", encoding="ascii") as file:
+    path = os.path.join(tempfile.gettempdir(), f"forgive-train-{os.geteuid()}.lock")
+    with open(path, "a", encoding="ascii") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:

@@ -108,7 +108,8 @@ class Rank:
         return found
 
     def _finish(self):
-        final = {"type": "final", "parameters": self._digest(), "bad_norms": self.scheduler.detector.stats()["bad_norms"],
+        bad_norms = self.scheduler.detector.stats()["bad_norms"]
+        final = {"type": "final", "parameters": self._digest(), "bad_norms": bad_norms,
                  "refused": self.scheduler.refused[:10]}
         if self.plan["plugin"] not in (None, "tcp"):
             lines = forgive_torch.ledger()

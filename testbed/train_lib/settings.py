@@ -65,11 +65,11 @@ def _check(arguments):
     if not arguments.policies:
         raise TrainError(f"--policy: give some of {', '.join(POLICIES)}")
     if not arguments.local and (arguments.ranks or arguments.fault):
-        raise TrainError("--ranks and --fault go with --local: the lab has the hosts and the switch of the parameters")
+        raise TrainError("--ranks and --fault go with --local: the lab is as the parameters say")
     lab = [name for name in arguments.policies if name != "masks"]
     if lab and not arguments.local and os.geteuid() != 0:
-        raise TrainError("the lab needs root (network namespaces, eBPF): run sudo testbed/train, or testbed/train "
-                         "--local, which needs none")
+        raise TrainError("the lab needs root (network namespaces, eBPF): run sudo testbed/train, or "
+                         "testbed/train --local, which needs none")
     if arguments.bursts and "masks" not in arguments.policies:
         raise TrainError("--bursts goes with --policy masks")
     if arguments.die is not None:

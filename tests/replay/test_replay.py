@@ -144,7 +144,8 @@ BAD_FILES = [
     ("a.jsonl", '{"step":-1,"norm":1}\n', 'a.jsonl:1: "step" is not a step number'),
     ("a.jsonl", '{"step":1,"norm":[1]}\n', "a.jsonl:1: norm [1]: not a number"),
     ("a.jsonl", '{"step":1,"norms":[]}\n', 'a.jsonl:1: "norms" is not a list of numbers'),
-    ("a.jsonl", '{"step":1,"norms":[1]}\n{"step":2,"norms":[1,2]}\n', "a.jsonl:2: 2 norms where the rows before have 1"),
+    ("a.jsonl", '{"step":1,"norms":[1]}\n{"step":2,"norms":[1,2]}\n',
+     "a.jsonl:2: 2 norms where the rows before have 1"),
 ]
 
 

@@ -61,7 +61,8 @@ def test_neighbours_in_a_message_are_one_stretch_in_every_kind_of_ledger(tmp_pat
 
 
 @pytest.mark.parametrize("text, complaint", [
-    ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"), ('{"step": 1}\n', ":1: no step and length")])
+    ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"),
+    ('{"step": 1}\n', ":1: no step and length")])
 def test_a_bad_ledger_is_named(tmp_path, text, complaint):
     (tmp_path / "ledger").write_text(text, encoding="utf-8")
     with pytest.raises(masks.MaskError, match=complaint):

@@ -105,7 +105,8 @@ def test_a_step_that_the_plugin_refuses_goes_on_without_a_budget_and_says_why():
 
 @pytest.mark.parametrize("arguments, complaint", [
     ({"kind": "oracle"}, "detector oracle: accepted are accordion, dblp, steps"),
-    ({"window": 0}, "window=0"), ({"threshold": float("nan")}, "threshold"), ({"kind": "steps", "steps": []}, "0 steps"),
+    ({"window": 0}, "window=0"), ({"threshold": float("nan")}, "threshold"),
+    ({"kind": "steps", "steps": []}, "0 steps"),
     ({"kind": "dblp", "layers": 3}, "layers must be 1")])
 def test_a_detector_that_makes_no_sense_is_refused(arguments, complaint):
     with pytest.raises(forgive_torch.ForgiveError, match=complaint):
@@ -137,7 +138,8 @@ def test_enable_sets_what_nccl_reads_and_keeps_what_the_user_set(clean_environme
     assert os.environ["NCCL_NET_PLUGIN"] == forgive_torch.find_library()
     assert (os.environ["FORGIVE_RING_RANKS"], os.environ["FORGIVE_GRADIENT_TRAFFIC"]) == ("8", "all")
     assert (os.environ["FORGIVE_P_LOW"], os.environ["FORGIVE_P_HIGH"]) == ("0.001", "0.05")
-    assert (os.environ["NCCL_ALGO"], os.environ["NCCL_PROTO"], os.environ["FORGIVE_STATS"]) == ("Ring", "Simple", "s.%p")
+    assert (os.environ["NCCL_ALGO"], os.environ["NCCL_PROTO"]) == ("Ring", "Simple")
+    assert os.environ["FORGIVE_STATS"] == "s.%p"
 
 
 def test_enable_without_a_promise_leaves_the_rings_alone(clean_environment):
@@ -146,7 +148,8 @@ def test_enable_without_a_promise_leaves_the_rings_alone(clean_environment):
 
 
 @pytest.mark.parametrize("variables, arguments, complaint", [
-    ({}, {}, "how many ranks"), ({}, {"ranks": 1}, "ranks=1"), ({"NCCL_NET": "Socket"}, {"ranks": 2}, "NCCL_NET=Socket"),
+    ({}, {}, "how many ranks"), ({}, {"ranks": 1}, "ranks=1"),
+    ({"NCCL_NET": "Socket"}, {"ranks": 2}, "NCCL_NET=Socket"),
     ({}, {"ranks": 2, "P_LOW": 1}, "P_LOW: names begin with")])
 def test_enable_refuses_what_cannot_work(clean_environment, variables, arguments, complaint):
     for name, value in variables.items():

@@ -56,7 +56,7 @@ def test_results_are_shown(local):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_rank_lost_in_a_step_ends_the_others_with_a_word_and_the_restart_ends_as_if_nothing_had_been(tmp_path, local):
+def test_a_lost_rank_ends_the_others_with_a_word_and_a_restart_ends_as_if_nothing_had_been(tmp_path, local):
     words = ("--local", "--ranks", 2, "--fault", "trim=0.05", "--window", 1, "--steps", 6, "--policy", "plain",
              "--checkpoint-every", 2)
     killed = train(tmp_path, *words, "--die", "1:4")

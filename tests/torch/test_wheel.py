@@ -62,7 +62,8 @@ def test_without_torch_it_says_so_in_one_line_and_the_rest_works(python):
 
 def test_a_build_without_the_library_says_what_is_missing(tmp_path):
     shutil.copytree(SOURCE / "plugin" / "torch", tmp_path / "source", ignore=shutil.ignore_patterns("__pycache__"))
-    done = subprocess.run([PYTHON, "setup.py", "bdist_wheel"], cwd=tmp_path / "source", capture_output=True, text=True,
-                          env=dict(CLEAN, FORGIVE_LIBRARY=str(tmp_path / "none.so")), timeout=100, check=False)
+    done = subprocess.run([PYTHON, "setup.py", "bdist_wheel"], cwd=tmp_path / "source", capture_output=True,
+                          text=True, env=dict(CLEAN, FORGIVE_LIBRARY=str(tmp_path / "none.so")), timeout=100,
+                          check=False)
     assert done.returncode != 0 and "none.so is missing: build it by testbed/setup" in done.stderr
     assert not list(tmp_path.glob("**/*.whl"))

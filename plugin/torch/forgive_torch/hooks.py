@@ -40,8 +40,8 @@ def all_reduce_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future
 
 
 def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    """A reduce-scatter and an all-gather of the shards, so that the two phases are two collectives. gloo, which has no
-    reduce-scatter, does an all-to-all and a local sum in rank order (the direct kind). Waits on CPU tensors."""
+    """A reduce-scatter and an all-gather of the shards, so that the two phases are two collectives. gloo, which has
+    no reduce-scatter, does an all-to-all and a local sum in rank order (the direct kind). Waits on CPU tensors."""
     group = group if group is not None else dist.group.WORLD
     ranks = dist.get_world_size(group)
     count = -(-tensor.numel() // ranks) * ranks

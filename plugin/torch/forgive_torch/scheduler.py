@@ -61,7 +61,7 @@ class StepScheduler:
         return self.critical
 
     def end(self, norms: Optional[Norms] = None) -> None:
-        """Ends the open step; device synchronised. `norms`: of its gradients, for the classes of the steps after it."""
+        """Ends the open step; device synchronised. `norms`: of its gradients, for the class of the steps after it."""
         step = self.step_open
         if step is None:
             raise lib.ForgiveError("no step is open: begin one first")
