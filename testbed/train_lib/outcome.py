@@ -53,6 +53,7 @@ def put_together(policy, folder, ranks, seconds):
         if "masked" in lines[0]:
             row["forgiven"] = sum(line["masked"]["lost"] for line in lines)
             row["received"] = sum(line["masked"]["of"] for line in lines) - row["forgiven"]
+            row["contributions_lost"] = row["forgiven"]  # each byte was one rank's part
         if "metric" in lines[0]:
             row["metric"] = lines[0]["metric"]
             row["distance"] = max(line["distance"] for line in lines)
