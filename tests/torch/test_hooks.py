@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The DDP hook between processes over gloo: it changes no bit, one step a backward pass, norms, several carriers."""
+import importlib.util
 import json
 import os
 import pathlib
 import subprocess
 import sys
 
+import numpy
 import pytest
 
-torch = pytest.importorskip("torch")
+# Looked for, not loaded: that takes seconds, and only the ranks need it.
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("PyTorch is not installed (apt-get install python3-torch)", allow_module_level=True)
 SOURCE = pathlib.Path(os.environ["FORGIVE_SOURCE"])
 MODES = ("none", "sum", "split", "layers")
 STEPS = 5
@@ -26,7 +30,7 @@ def trained(tmp_path_factory):
     for process in processes:
         _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
-    return {mode: ([torch.load(out / f"{mode}.{rank}.pt") for rank in range(2)],
+    return {mode: ([numpy.fromfile(out / f"{mode}.{rank}.f32", dtype=numpy.float32) for rank in range(2)],
                    [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)])
             for mode in MODES} | {
         "shards": [json.loads((out / f"shard.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]}
@@ -37,8 +41,8 @@ def test_the_hook_for_fsdp_averages_and_makes_one_step_of_several_gradients(trai
         assert rank == {"first": [1.5] * 5, "second": [2.0] * 3, "opened": 1, "next": 2}
 
 
-def bits(tensor):
-    return tensor.numpy().tobytes()
+def bits(parameters):
+    return parameters.tobytes()
 
 
 def test_the_hook_changes_no_bit(trained):
@@ -59,4 +63,4 @@ def test_a_backward_pass_is_a_step_judged_by_the_ranks_own_gradients(trained, mo
 def test_a_reduce_scatter_and_an_all_gather_give_the_same_training(trained):
     plain, split = trained["none"][0], trained["split"][0]
     assert bits(split[0]) == bits(split[1])
-    torch.testing.assert_close(split[0], plain[0])
+    numpy.testing.assert_allclose(split[0], plain[0], rtol=1e-4, atol=1e-6)

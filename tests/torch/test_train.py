@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """testbed/train: the plugin changes no bit at p = 0, losses stay within budget, a lost rank ends all, restarts."""
+import importlib.util
 import json
 import os
 import pathlib
@@ -9,7 +10,9 @@ import pytest
 
 SOURCE = pathlib.Path(os.environ["FORGIVE_SOURCE"])
 BUILD = os.environ["FORGIVE_BUILD"]
-pytest.importorskip("torch")
+# Looked for, not loaded: that takes seconds, and only the ranks need it.
+if importlib.util.find_spec("torch") is None:
+    pytest.skip("PyTorch is not installed (apt-get install python3-torch)", allow_module_level=True)
 
 
 def train(output, *words, timeout=120):
@@ -23,26 +26,19 @@ def found(output):
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory):
-    """Two ranks on loopback, every twentieth packet trimmed at the receiver; two steps are critical."""
+    """Two ranks on loopback, every twentieth packet trimmed at the receiver."""
     output = tmp_path_factory.mktemp("local")
     done = train(output, "--local", "--ranks", 2, "--fault", "trim=0.05", "--window", 1, "--steps", 6,
-                 "--policy", "tcp,plain,forgive-reduce")
+                 "--policy", "tcp,forgive-reduce")
     assert done.returncode == 0, done.stdout + done.stderr
     return output, found(output), done.stdout
-
-
-def test_at_p_zero_the_plugin_trains_as_sockets_do_bit_by_bit(local):
-    _, runs, _ = local
-    assert runs["plain"]["forgiven"] == 0
-    assert runs["plain"]["stats"][0]["trims"] > 0
-    assert runs["plain"]["parameters"] == runs["tcp"]["parameters"]
 
 
 def test_what_is_forgiven_changes_the_training_but_not_one_replica_against_another(local):
     _, runs, _ = local
     run = runs["forgive-reduce"]
     assert run["identical"] and run["failures"] == []
-    assert run["parameters"] != runs["plain"]["parameters"]
+    assert run["parameters"] != runs["tcp"]["parameters"]
     assert run["forgiven"] > 0 and run["contributions_lost"] == run["forgiven"]  # one sender's part each
     for row in run["steps"]:
         assert row["forgiven"] <= row["budget"] <= 0.1 * row["expected"]
@@ -56,7 +52,7 @@ def test_results_are_shown(local):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
 
 
-def test_a_lost_rank_ends_the_others_with_a_word_and_a_restart_ends_as_if_nothing_had_been(tmp_path, local):
+def test_a_lost_rank_ends_the_others_and_a_restart_at_p_zero_ends_as_sockets_do_bit_by_bit(tmp_path, local):
     words = ("--local", "--ranks", 2, "--fault", "trim=0.05", "--window", 1, "--steps", 6, "--policy", "plain",
              "--checkpoint-every", 2)
     killed = train(tmp_path, *words, "--die", "1:4")
@@ -66,7 +62,9 @@ def test_a_lost_rank_ends_the_others_with_a_word_and_a_restart_ends_as_if_nothin
     assert not (tmp_path / "results.json").exists()
     again = train(tmp_path, *words, "--resume")
     assert again.returncode == 0, again.stdout + again.stderr
-    assert found(tmp_path)["plain"]["parameters"] == local[1]["plain"]["parameters"]
+    plain = found(tmp_path)["plain"]
+    assert plain["forgiven"] == 0 and plain["stats"][0]["trims"] > 0
+    assert plain["parameters"] == local[1]["tcp"]["parameters"]
 
 
 @pytest.mark.parametrize("words, complaint", [

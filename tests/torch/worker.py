@@ -38,7 +38,7 @@ def train(rank, mode, steps, out):
             norms.append((own, hook.last_norm))
         optimizer.step()
     parameters = torch.cat([p.detach().flatten() for p in net.parameters()])
-    torch.save(parameters, f"{out}/{mode}.{rank}.pt")
+    parameters.numpy().tofile(f"{out}/{mode}.{rank}.f32")
     with open(f"{out}/{mode}.{rank}.json", "w", encoding="utf-8") as file:
         json.dump({"norms": norms, "classes": classes, "steps": hook.scheduler.next_step - 1 if hook else 0}, file)
 
