@@ -1,84 +1,38 @@
 // SPDX-License-Identifier: Apache-2.0
-// One receiving socket of the udp driver: a batch of buffers, and the datagrams in it that were not handed out yet.
+// One receiving socket of a kernel driver, whatever the calls by which it is read.
 #ifndef FORGIVE_DATAPLANE_RECEIVE_LANE_H_
 #define FORGIVE_DATAPLANE_RECEIVE_LANE_H_
 
-#include <netinet/in.h>
-#include <sys/socket.h>
-#include <sys/uio.h>
-
 #include <cstdint>
 #include <span>
-#include <vector>
+#include <string>
 
+#include "dataplane/datagram_splitter.h"
 #include "dataplane/driver.h"
 
 namespace forgive {
 
-// What a lane reads: payloads of a UDP socket, or whole packets of a raw socket.
-enum class LaneKind : uint8_t { kUdp, kRawIpv4, kRawIpv6 };
+// The distance between receive buffers of `message_bytes`: an odd number of cache lines, since with 64 KiB between them
+// all headers would share one cache set.
+inline size_t BufferStride(uint32_t message_bytes) { return (message_bytes / 64 + 2) / 2 * 128 + 64; }
 
-struct LaneOptions {
-  LaneKind kind = LaneKind::kUdp;
-  uint32_t batch = 64;         // messages a system call
-  uint32_t message_bytes = 0;  // a longer message is cut by the kernel and dropped
-  bool require_trimmed_dscp = false;
-  uint8_t dscp_trimmed = 0;
-};
-
-// Bytes of datagrams stay valid until the next Receive: the batch is refilled only when all of it was handed out.
 class ReceiveLane {
  public:
-  ReceiveLane(int fd, const LaneOptions& options);
+  virtual ~ReceiveLane() = default;
 
-  // Hands out what is left of the batch, or reads a new one if nothing is left. Returns how many.
-  size_t Receive(std::span<Datagram> out);
+  // Hands out what was read before, or reads if nothing is left of that. Returns how many. Bytes of datagrams stay
+  // valid until the next Receive.
+  virtual size_t Receive(std::span<Datagram> out) = 0;
   // Nothing is left, and the last read found the socket empty.
-  bool drained() const { return drained_ && next_ == filled_; }
+  virtual bool drained() const = 0;
+  // What the description of the driver says about this lane; empty: nothing.
+  virtual std::string note() const { return {}; }
 
-  uint64_t truncated() const { return truncated_; }
-  uint64_t kernel_drops() const { return kernel_drops_; }  // as the socket last said; wraps at 2^32
-  // Raw lanes: packets taken, and those of them that the UDP socket's filter has dropped and counted too.
-  uint64_t raw_packets() const { return raw_packets_; }
-  uint64_t seen_by_udp() const { return seen_by_udp_; }
+  const DatagramSplitter& splitter() const { return splitter_; }
 
- private:
-  struct Message {
-    uint32_t length = 0;
-    uint32_t segment_bytes = 0;  // of a coalesced message, else 0
-    uint8_t traffic_class = 0;
-    Address source;
-  };
-
-  bool Fill();
-  void ReadControl(const msghdr& header, Message* message);
-  // The datagram that begins at next_ / offset_; false: it is dropped.
-  bool Take(Datagram* out);
-  bool TakeRaw(const Message& message, const uint8_t* bytes, Datagram* out);
-  bool Acceptable(const Message& message, const Datagram& datagram);
-
-  static constexpr size_t kControlBytes = 128;
-
-  int fd_;
-  LaneOptions options_;
-  size_t stride_;
-  std::vector<uint8_t> buffers_;
-  std::vector<mmsghdr> headers_;
-  std::vector<iovec> vectors_;
-  std::vector<sockaddr_storage> names_;
-  struct alignas(cmsghdr) ControlBuffer {
-    uint8_t bytes[kControlBytes];
-  };
-  std::vector<ControlBuffer> controls_;
-  std::vector<Message> messages_;
-  uint32_t next_ = 0;    // message that is handed out next
-  uint32_t offset_ = 0;  // where in it
-  uint32_t filled_ = 0;
-  bool drained_ = false;
-  uint64_t truncated_ = 0;
-  uint64_t kernel_drops_ = 0;
-  uint64_t raw_packets_ = 0;
-  uint64_t seen_by_udp_ = 0;
+ protected:
+  explicit ReceiveLane(const LaneOptions& options) : splitter_(options) {}
+  DatagramSplitter splitter_;
 };
 
 }  // namespace forgive

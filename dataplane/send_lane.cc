@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of the kernel drivers: segmentation, ECN and code points, refusals.
+#include "dataplane/send_lane.h"
+
+#include <netinet/udp.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "dataplane/socket_address.h"
+
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+namespace forgive {
+namespace {
+
+constexpr uint8_t kEct0 = 2;
+
+// One segmented message: at most 64 segments (the kernel's oldest limit) and 64 KB with its headers.
+constexpr size_t kMaxSegments = 64;
+constexpr uint32_t kMaxSegmentedBytes = 65000;
+
+uint32_t PacketBytes(const Transmit& packet) { return packet.header_length + packet.payload_length; }
+
+}  // namespace
+
+SendLane::SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, std::unique_ptr<MessageSender> sender)
+    : dscp_data_(options.dscp_data),
+      dscp_control_(options.dscp_control),
+      sockets_(sockets),
+      sender_(std::move(sender)),
+      segmentation_(sockets->segmentation) {}
+
+size_t SendLane::RunLength(std::span<const Transmit> packets) const {
+  const Transmit& first = packets[0];
+  const uint32_t segment = PacketBytes(first);
+  uint32_t total = segment;
+  size_t count = 1;
+  while (count < packets.size() && count < kMaxSegments) {
+    const Transmit& next = packets[count];
+    const uint32_t bytes = PacketBytes(next);
+    // A segment cannot be empty.
+    if (bytes > segment || bytes == 0 || total + bytes > kMaxSegmentedBytes ||
+        next.packet_class != first.packet_class || next.path != first.path || next.destination != first.destination) {
+      break;
+    }
+    total += bytes;
+    ++count;
+    if (bytes < segment) break;  // only the last segment may be shorter
+  }
+  return count;
+}
+
+// True if the packet must be told by which interface to leave.
+bool SendLane::LeavesByChoice(const Address& destination) const {
+  if (sockets_->leave_by == 0) return false;
+  Address host = destination;
+  SetAddressPort(0, &host);
+  return std::find(sockets_->local_hosts.begin(), sockets_->local_hosts.end(), host) == sockets_->local_hosts.end();
+}
+
+void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message) {
+  uint8_t* buffer = controls_[message].bytes;
+  size_t used = 0;
+  const auto append = [&](int level, int type, const auto& value) {
+    cmsghdr header{};
+    header.cmsg_level = level;
+    header.cmsg_type = type;
+    header.cmsg_len = CMSG_LEN(sizeof(value));
+    std::memcpy(buffer + used, &header, sizeof(header));
+    std::memcpy(buffer + used + CMSG_LEN(0), &value, sizeof(value));
+    used += CMSG_SPACE(sizeof(value));
+  };
+  const bool data = packet.packet_class == PacketClass::kData;
+  const int traffic_class = data ? dscp_data_ << 2 | kEct0 : dscp_control_ << 2;
+  append(sockets_->ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, sockets_->ipv6 ? IPV6_TCLASS : IP_TOS, traffic_class);
+  if (segment_bytes != 0) append(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes));
+  if (LeavesByChoice(packet.destination)) {
+    if (sockets_->ipv6) {
+      in6_pktinfo leave{};
+      leave.ipi6_ifindex = sockets_->leave_by;
+      append(IPPROTO_IPV6, IPV6_PKTINFO, leave);
+    } else {
+      in_pktinfo leave{};
+      leave.ipi_ifindex = static_cast<int>(sockets_->leave_by);
+      append(IPPROTO_IP, IP_PKTINFO, leave);
+    }
+  }
+  messages_[message].msg_hdr.msg_control = buffer;
+  messages_[message].msg_hdr.msg_controllen = used;
+}
+
+void SendLane::FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector) {
+  msghdr& header = messages_[message].msg_hdr;
+  header = msghdr{};
+  header.msg_iov = &vectors_[*vector];
+  for (size_t i = 0; i < count; ++i) {
+    const Transmit& packet = packets[i];
+    vectors_[(*vector)++] = {const_cast<uint8_t*>(packet.header.data()), packet.header_length};
+    if (packet.payload_length != 0) {
+      vectors_[(*vector)++] = {const_cast<uint8_t*>(packet.payload), packet.payload_length};
+    }
+  }
+  header.msg_iovlen = static_cast<size_t>(&vectors_[0] + *vector - header.msg_iov);
+  header.msg_namelen = ToSocketAddress(packets[0].destination, &names_[message]);
+  header.msg_name = &names_[message];
+  FillControl(packets[0], count > 1 ? PacketBytes(packets[0]) : 0, message);
+  packets_in_message_[message] = count;
+}
+
+size_t SendLane::SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result,
+                               size_t* refused_run) {
+  size_t taken = 0;
+  bool retried = false;
+  while (taken < packets.size()) {
+    size_t messages = 0;
+    size_t vector = 0;
+    for (size_t next = taken; next < packets.size() && next - taken < kSendBatch;) {
+      const std::span<const Transmit> rest =
+          packets.subspan(next, std::min(packets.size() - next, kSendBatch - (next - taken)));
+      const size_t run = segmented ? RunLength(rest) : 1;
+      FillMessage(rest, run, messages++, &vector);
+      next += run;
+    }
+    const int sent = sender_->Send(sockets_->udp.get(), std::span(messages_).first(messages));
+    for (int i = 0; i < sent; ++i) taken += packets_in_message_[static_cast<size_t>(i)];
+    if (sent > 0) {
+      retried = false;
+      continue;
+    }
+    if (errno == EINTR) continue;
+    // A pending ICMP error is told once, to whoever calls first, and means nothing to us: once more.
+    if (errno == ECONNREFUSED && !retried) {
+      retried = true;
+      continue;
+    }
+    refused_errno_ = errno;
+    *result = errno == EAGAIN || errno == EWOULDBLOCK ? SendResult::kTryAgain : SendResult::kRefused;
+    *refused_run = packets_in_message_[0];
+    return taken;
+  }
+  return taken;
+}
+
+size_t SendLane::SendBurst(std::span<const Transmit> packets) {
+  size_t taken = 0;
+  while (taken < packets.size()) {
+    SendResult result = SendResult::kTryAgain;
+    size_t run = 0;
+    taken += SendMessages(packets.subspan(taken), segmentation_, &result, &run);
+    if (taken == packets.size() || result == SendResult::kTryAgain) break;
+    if (run == 1) {
+      ++send_errors_;
+      ++taken;
+      continue;
+    }
+    // A segmented message was refused. If its packets leave singly, the path cannot segment (EIO, EINVAL: no
+    // checksum offload, an old kernel): never again. If they do not either, they are refused for themselves.
+    const bool cannot_segment = refused_errno_ == EIO || refused_errno_ == EINVAL || refused_errno_ == EOPNOTSUPP;
+    const std::span<const Transmit> packets_of_run = packets.subspan(taken, run);
+    const size_t alone = SendMessages(packets_of_run.first(1), false, &result, &run);
+    if (alone == 1) {
+      // Else it was for want of memory: the next one may be segmented again.
+      if (cannot_segment) segmentation_ = false;
+    } else if (result == SendResult::kTryAgain) {
+      break;
+    } else {
+      ++send_errors_;
+    }
+    ++taken;
+  }
+  return taken;
+}
+
+}  // namespace forgive

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: Apache-2.0
+// The sending half of the kernel drivers: packets into segmented messages, and what to do when one is refused.
+#ifndef FORGIVE_DATAPLANE_SEND_LANE_H_
+#define FORGIVE_DATAPLANE_SEND_LANE_H_
+
+#include <netinet/in.h>
+#include <sys/socket.h>
+#include <sys/uio.h>
+
+#include <array>
+#include <cstdint>
+#include <memory>
+#include <span>
+
+#include "dataplane/driver.h"
+#include "dataplane/message_sender.h"
+#include "dataplane/udp_socket.h"
+
+namespace forgive {
+
+// The most messages of one call of MessageSender::Send.
+inline constexpr size_t kSendBatch = 64;
+
+class SendLane {
+ public:
+  // `sockets` must outlive the lane.
+  SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, std::unique_ptr<MessageSender> sender);
+
+  // As Driver::SendBurst.
+  size_t SendBurst(std::span<const Transmit> packets);
+
+  // False as soon as a path was found that cannot segment.
+  bool segmentation() const { return segmentation_; }
+  uint64_t send_errors() const { return send_errors_; }
+
+ private:
+  struct alignas(cmsghdr) ControlBuffer {
+    uint8_t bytes[CMSG_SPACE(sizeof(int)) + CMSG_SPACE(sizeof(uint16_t)) + CMSG_SPACE(sizeof(in6_pktinfo))];
+  };
+  enum class SendResult : uint8_t { kTryAgain, kRefused };
+
+  // How many packets from the front can leave as one segmented message.
+  size_t RunLength(std::span<const Transmit> packets) const;
+  // Fills one message of `count` packets; uses 2 * count vectors from *vector on.
+  void FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector);
+  void FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message);
+  bool LeavesByChoice(const Address& destination) const;
+  // Sends the packets as `limit` packets a message allow; returns how many were taken before an error in *result.
+  size_t SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result, size_t* refused_run);
+
+  uint8_t dscp_data_;
+  uint8_t dscp_control_;
+  const UdpSockets* sockets_;
+  std::unique_ptr<MessageSender> sender_;
+  bool segmentation_;
+  int refused_errno_ = 0;  // why the last message was refused
+  uint64_t send_errors_ = 0;
+  std::array<mmsghdr, kSendBatch> messages_{};
+  std::array<size_t, kSendBatch> packets_in_message_{};
+  std::array<sockaddr_storage, kSendBatch> names_{};
+  std::array<iovec, 2 * kSendBatch> vectors_{};
+  std::array<ControlBuffer, kSendBatch> controls_{};
+};
+
+}  // namespace forgive
+
+#endif  // FORGIVE_DATAPLANE_SEND_LANE_H_
