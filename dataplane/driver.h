@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The burst interface that every driver implements: kernel UDP, memory, and wrappers around them.
+// The burst interface that every driver implements: kernel UDP, io_uring, memory, and wrappers around them.
 #ifndef FORGIVE_DATAPLANE_DRIVER_H_
 #define FORGIVE_DATAPLANE_DRIVER_H_
 
@@ -20,7 +20,8 @@ struct DriverCounters {
   uint64_t faults_injected = 0;  // by the fault-injecting driver
 };
 
-// One local UDP port of one device. Called by one thread, the engine's.
+// One local UDP port of one device. Called by one thread, the engine's, which also destroys it (any thread may destroy
+// one that was not used).
 class Driver {
  public:
   virtual ~Driver() = default;

@@ -6,11 +6,15 @@
 #include "dataplane/relay_driver.h"
 #include "dataplane/socket_address.h"
 #include "dataplane/udp_driver.h"
+#include "dataplane/uring_driver.h"
 
 namespace forgive {
 namespace {
 
-std::unique_ptr<Driver> MakeUdp(const EngineOptions& options, const DeviceOptions& device, std::string* error) {
+// A driver over kernel UDP sockets: udp or uring.
+std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const DeviceOptions& device,
+                                         std::string* error) {
+  const auto open = options.driver == "uring" ? OpenUringDriver : OpenUdpDriver;
   UdpDriverOptions udp;
   udp.local_address = device.local_address;
   udp.port_low = device.port_low;
@@ -22,7 +26,7 @@ std::unique_ptr<Driver> MakeUdp(const EngineOptions& options, const DeviceOption
   udp.receive_buffer_bytes = options.receive_buffer_bytes;
   if (options.relay.empty()) {
     udp.raw_path = options.transport.fabric_trims ? RawPath::kAuto : RawPath::kOff;
-    return OpenUdpDriver(udp, error);
+    return open(udp, error);
   }
   // The relay's packets are whole UDP packets and begin with its prefix: what it trimmed, its prefix says.
   Address relay;
@@ -38,7 +42,7 @@ std::unique_ptr<Driver> MakeUdp(const EngineOptions& options, const DeviceOption
   }
   udp.require_trimmed_dscp = false;
   udp.extra_bytes = kRelayPrefixBytes;
-  std::unique_ptr<Driver> inner = OpenUdpDriver(udp, error);
+  std::unique_ptr<Driver> inner = open(udp, error);
   return inner == nullptr ? nullptr : MakeRelayDriver(std::move(inner), relay);
 }
 
@@ -50,10 +54,10 @@ std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device
   std::unique_ptr<Driver> driver;
   if (options.driver_factory) {
     driver = options.driver_factory(device, options, error);
-  } else if (options.driver == "udp") {
-    driver = MakeUdp(options, device, error);
+  } else if (options.driver == "udp" || options.driver == "uring") {
+    driver = MakeKernelDriver(options, device, error);
   } else {
-    *error = "driver \"" + options.driver + "\" is not built: FORGIVE_DRIVER may be udp";
+    *error = "driver \"" + options.driver + "\" is not built: FORGIVE_DRIVER may be udp or uring";
     return nullptr;
   }
   if (driver == nullptr || options.fault.empty()) return driver;

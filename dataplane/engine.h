@@ -48,7 +48,7 @@ struct DeviceOptions {
 
 struct EngineOptions {
   Config transport;
-  std::string driver = "udp";  // udp; "memory" only by tests through `driver_factory`
+  std::string driver = "udp";  // udp or uring; "memory" only by tests through `driver_factory`
   std::vector<DeviceOptions> devices;
   uint64_t seed = 0;  // draws only
   uint8_t dscp_data = 10;

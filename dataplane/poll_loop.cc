@@ -182,6 +182,8 @@ void PollLoop::Run() {
       IdleTurn(last_turn_);
     }
   }
+  // A driver ends on the thread that used it: only that one can end what io_uring still has in flight.
+  for (const std::unique_ptr<Device>& device : devices_) device->driver.reset();
 }
 
 bool PollLoop::Turn() {

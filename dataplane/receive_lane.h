@@ -12,8 +12,8 @@
 
 namespace forgive {
 
-// The distance between receive buffers of `message_bytes`: an odd number of cache lines, since with 64 KiB between them
-// all headers would share one cache set.
+// The distance between receive buffers of `message_bytes`: an odd number of cache lines, since with 64 KiB between
+// them all headers would share one cache set.
 inline size_t BufferStride(uint32_t message_bytes) { return (message_bytes / 64 + 2) / 2 * 128 + 64; }
 
 class ReceiveLane {

@@ -112,7 +112,7 @@ void SendLane::FillMessage(std::span<const Transmit> packets, size_t count, size
 }
 
 size_t SendLane::SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result,
-                               size_t* refused_run) {
+                              size_t* refused_run) {
   size_t taken = 0;
   bool retried = false;
   while (taken < packets.size()) {

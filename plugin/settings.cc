@@ -77,9 +77,9 @@ Outcome Interface(const std::string& text, Settings* out) {
 }
 
 Outcome DriverName(const std::string& text, Settings* out) {
-  if (text == "uring" || text == "dpdk") return Outcome::kNotBuilt;
+  if (text == "dpdk") return Outcome::kNotBuilt;
   out->engine.driver = text;
-  return Good(text == "udp");
+  return Good(text == "udp" || text == "uring");
 }
 
 Outcome CongestionControlName(const std::string& text, Settings* out) {
@@ -196,7 +196,7 @@ Outcome Restart(const std::string& text, Settings* out) {
 
 // The one table of variables, in the order of docs/using.md.
 constexpr Variable kVariables[] = {
-    {"FORGIVE_DRIVER", "udp", "udp (uring and dpdk are not built)", DriverName},
+    {"FORGIVE_DRIVER", "udp", "udp or uring (dpdk is not built)", DriverName},
     {"FORGIVE_INTERFACE", "NCCL_SOCKET_IFNAME",
      "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},
     {"FORGIVE_PORT_RANGE", "any", "PORT or LOW-HIGH, from 1 to 65535",

@@ -12,6 +12,7 @@
 #include "dataplane/memory_driver.h"
 #include "dataplane/socket_address.h"
 #include "dataplane/udp_driver.h"
+#include "dataplane/uring_driver.h"
 #include "packets.h"
 
 namespace forgive {
@@ -30,14 +31,16 @@ class Network {
 
 class UdpNetwork : public Network {
  public:
-  UdpNetwork(const char* address, bool offloads) {
+  using Opener = decltype(&OpenUdpDriver);
+
+  UdpNetwork(Opener open, const char* address, bool offloads) : open_(open) {
     options_.local_address = address;
     options_.segmentation = offloads;
     options_.coalescing = offloads;
   }
   std::unique_ptr<Driver> Open() override {
     std::string error;
-    std::unique_ptr<Driver> driver = OpenUdpDriver(options_, &error);
+    std::unique_ptr<Driver> driver = open_(options_, &error);
     EXPECT_NE(driver, nullptr) << error;
     return driver;
   }
@@ -56,6 +59,7 @@ class UdpNetwork : public Network {
   }
 
  private:
+  Opener open_;
   UdpDriverOptions options_;
 };
 
@@ -79,16 +83,21 @@ class FaultlessNetwork : public MemoryNetwork {
 };
 
 std::unique_ptr<Network> MakeNetwork(const std::string& kind) {
-  if (kind == "udp_ipv4") return std::make_unique<UdpNetwork>("127.0.0.1", true);
-  if (kind == "udp_ipv6") return std::make_unique<UdpNetwork>("::1", true);
-  if (kind == "udp_ipv4_plain") return std::make_unique<UdpNetwork>("127.0.0.1", false);
-  if (kind == "udp_ipv6_plain") return std::make_unique<UdpNetwork>("::1", false);
+  const bool uring = kind.starts_with("uring");
+  if (uring || kind.starts_with("udp")) {
+    const char* address = kind.find("ipv6") != std::string::npos ? "::1" : "127.0.0.1";
+    return std::make_unique<UdpNetwork>(uring ? OpenUringDriver : OpenUdpDriver, address, !kind.ends_with("plain"));
+  }
   if (kind == "memory") return std::make_unique<MemoryNetwork>();
   return std::make_unique<FaultlessNetwork>();
 }
 
 class DriverContract : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    std::string why;
+    if (std::string(GetParam()).starts_with("uring") && !UringOffered(&why)) GTEST_SKIP() << why;
+  }
   std::unique_ptr<Network> network_ = MakeNetwork(GetParam());
 };
 
@@ -260,8 +269,8 @@ TEST_P(DriverContract, DescribesItselfInOneLine) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Drivers, DriverContract,
-                         testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "memory",
-                                         "faultless"),
+                         testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "uring_ipv4",
+                                         "uring_ipv6", "uring_ipv4_plain", "uring_ipv6_plain", "memory", "faultless"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -43,7 +43,13 @@ void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
 namespace forgive {
 namespace {
 
-class EngineAllocation : public testing::TestWithParam<const char*> {};
+class EngineAllocation : public testing::TestWithParam<const char*> {
+ protected:
+  void SetUp() override {
+    std::string why;
+    if (!NetworkOffered(GetParam(), &why)) GTEST_SKIP() << why;
+  }
+};
 
 TEST_P(EngineAllocation, IsNoneWhileMessagesFlow) {
   RankOptions options;
@@ -75,7 +81,7 @@ TEST_P(EngineAllocation, IsNoneWhileMessagesFlow) {
   EXPECT_GT(g_engine_allocations.load(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, EngineAllocation, testing::Values("memory", "udp_ipv4"),
+INSTANTIATE_TEST_SUITE_P(Networks, EngineAllocation, testing::Values("memory", "udp_ipv4", "uring_ipv4"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -10,6 +10,10 @@ namespace {
 
 class EngineFailureOver : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    std::string why;
+    if (!NetworkOffered(GetParam(), &why)) GTEST_SKIP() << why;
+  }
   RankOptions Options() const {
     RankOptions options;
     options.network = GetParam();
@@ -300,7 +304,7 @@ TEST_P(EngineFailureOver, EndsWithRequestsInFlight) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, EngineFailureOver, testing::Values("memory", "udp_ipv4"),
+INSTANTIATE_TEST_SUITE_P(Networks, EngineFailureOver, testing::Values("memory", "udp_ipv4", "uring_ipv4"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -26,6 +26,10 @@ uint64_t CountTurns(Engine& engine) {
 
 class EngineOver : public testing::TestWithParam<const char*> {
  protected:
+  void SetUp() override {
+    std::string why;
+    if (!NetworkOffered(GetParam(), &why)) GTEST_SKIP() << why;
+  }
   RankOptions Options() const {
     RankOptions options;
     options.network = GetParam();
@@ -199,7 +203,7 @@ TEST_P(EngineOver, RefusesMorePostsThanItsLimitAsTryAgain) {
   b->Close(link.receiver);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, EngineOver, testing::Values("memory", "udp_ipv4", "udp_ipv6"),
+INSTANTIATE_TEST_SUITE_P(Networks, EngineOver, testing::Values("memory", "udp_ipv4", "udp_ipv6", "uring_ipv4"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // A post that falls into the moment when the engine goes to sleep must wake it: many posts, each after a pause of

@@ -14,12 +14,13 @@
 #include "dataplane/clock.h"
 #include "dataplane/engine.h"
 #include "dataplane/memory_driver.h"
+#include "dataplane/uring_driver.h"
 
 namespace forgive {
 
 // What a set of ranks has in common.
 struct RankOptions {
-  std::string network = "memory";  // memory, udp_ipv4, udp_ipv6
+  std::string network = "memory";  // memory, udp_ipv4, udp_ipv6, uring_ipv4
   std::string fault;
   uint32_t devices = 1;
   Config config;
@@ -28,6 +29,11 @@ struct RankOptions {
   std::string fault_log;
   std::vector<BitsPerSecond> link_rates;  // of the devices; empty: as `config` says
 };
+
+// Whether tests over this network can run here. False: *why says in one line.
+inline bool NetworkOffered(const std::string& network, std::string* why) {
+  return !network.starts_with("uring") || UringOffered(why);
+}
 
 inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
   EngineOptions engine;
@@ -42,6 +48,7 @@ inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
     if (!options.link_rates.empty()) device.link_rate = options.link_rates[i];
     engine.devices.push_back(device);
   }
+  if (options.network.starts_with("uring")) engine.driver = "uring";
   if (options.network == "memory") {
     engine.driver_factory = [hub = options.hub](const DeviceOptions&, const EngineOptions&, std::string*) {
       return hub->Open();

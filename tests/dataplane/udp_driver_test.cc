@@ -1,7 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of what is the udp driver's own: offloads, cut packets in every form, ports, drops.
-#include "dataplane/udp_driver.h"
-
+// Tests of what the drivers over kernel UDP have in common: offloads, cut packets in every form, ports, drops.
 #include <arpa/inet.h>
 #include <gtest/gtest.h>
 #include <netinet/in.h>
@@ -13,6 +11,7 @@
 #include <algorithm>
 
 #include "dataplane/socket_address.h"
+#include "kernel_driver.h"
 #include "packets.h"
 
 namespace forgive {
@@ -22,7 +21,7 @@ constexpr size_t kMostBytes = kDataHeaderBytes + kMaxPayloadBytes;
 
 std::unique_ptr<Driver> MustOpen(const UdpDriverOptions& options) {
   std::string error;
-  std::unique_ptr<Driver> driver = OpenUdpDriver(options, &error);
+  std::unique_ptr<Driver> driver = OpenKernelDriver(options, &error);
   EXPECT_NE(driver, nullptr) << error;
   return driver;
 }
@@ -76,7 +75,7 @@ INSTANTIATE_TEST_SUITE_P(All, UdpOffloads,
                                   (instance.param.coalescing ? "coalescing" : "plain");
                          });
 
-TEST(UdpDriver, CountsAPacketThatIsTooLargeForTheKernelAndGoesOn) {
+TEST(KernelDriver, CountsAPacketThatIsTooLargeForTheKernelAndGoesOn) {
   UdpDriverOptions options;
   options.local_address = "127.0.0.1";
   const auto sender = MustOpen(options);
@@ -92,7 +91,7 @@ TEST(UdpDriver, CountsAPacketThatIsTooLargeForTheKernelAndGoesOn) {
   EXPECT_EQ(received[0].bytes, fine);
 }
 
-TEST(UdpDriver, DropsAndCountsWhatItsOwnBufferWouldCut) {
+TEST(KernelDriver, DropsAndCountsWhatItsOwnBufferWouldCut) {
   UdpDriverOptions options;
   options.local_address = "127.0.0.1";
   options.coalescing = false;
@@ -109,7 +108,7 @@ TEST(UdpDriver, DropsAndCountsWhatItsOwnBufferWouldCut) {
   EXPECT_EQ(receiver->counters().truncated, 1u);
 }
 
-TEST(UdpDriver, CountsWhatTheKernelDroppedForWantOfBuffer) {
+TEST(KernelDriver, CountsWhatTheKernelDroppedForWantOfBuffer) {
   UdpDriverOptions options;
   options.local_address = "127.0.0.1";
   const auto sender = MustOpen(options);
@@ -128,14 +127,14 @@ TEST(UdpDriver, CountsWhatTheKernelDroppedForWantOfBuffer) {
 
 // ---- Ports ----
 
-TEST(UdpDriver, TakesTheFirstFreePortOfARangeAndNamesABusyOne) {
+TEST(KernelDriver, TakesTheFirstFreePortOfARangeAndNamesABusyOne) {
   UdpDriverOptions options;
   options.local_address = "127.0.0.1";
   const auto any = MustOpen(options);
   const uint16_t busy = AddressPort(any->local_address());
   options.port_low = options.port_high = busy;
   std::string error;
-  EXPECT_EQ(OpenUdpDriver(options, &error), nullptr);
+  EXPECT_EQ(OpenKernelDriver(options, &error), nullptr);
   EXPECT_NE(error.find(std::to_string(busy)), std::string::npos) << error;
   EXPECT_NE(error.find("FORGIVE_PORT_RANGE"), std::string::npos) << error;
   options.port_high = static_cast<uint16_t>(std::min(busy + 20, 65535));
@@ -146,14 +145,14 @@ TEST(UdpDriver, TakesTheFirstFreePortOfARangeAndNamesABusyOne) {
   EXPECT_LE(AddressPort(next->local_address()), options.port_high);
 }
 
-TEST(UdpDriver, SaysWhatIsWrongWithAnAddress) {
+TEST(KernelDriver, SaysWhatIsWrongWithAnAddress) {
   UdpDriverOptions options;
   std::string error;
   options.local_address = "not-an-address";
-  EXPECT_EQ(OpenUdpDriver(options, &error), nullptr);
+  EXPECT_EQ(OpenKernelDriver(options, &error), nullptr);
   EXPECT_NE(error.find("not-an-address"), std::string::npos);
   options.local_address = "192.0.2.77";
-  EXPECT_EQ(OpenUdpDriver(options, &error), nullptr);
+  EXPECT_EQ(OpenKernelDriver(options, &error), nullptr);
   EXPECT_NE(error.find("192.0.2.77"), std::string::npos);
 }
 

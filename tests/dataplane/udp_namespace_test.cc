@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
-// Tests of the udp driver on interfaces of its own, in a network namespace of the test.
+// Tests of the drivers over kernel UDP on interfaces of its own, in a network namespace of the test.
 #include <gtest/gtest.h>
 #include <sched.h>
 
 #include <cstdio>
 #include <cstdlib>
 
-#include "dataplane/udp_driver.h"
+#include "kernel_driver.h"
 #include "packets.h"
 
 namespace forgive {
@@ -48,7 +48,7 @@ class UdpNamespace : public testing::Test {
     options.local_address = address;
     options.raw_path = RawPath::kAuto;
     std::string error;
-    std::unique_ptr<Driver> driver = OpenUdpDriver(options, &error);
+    std::unique_ptr<Driver> driver = OpenKernelDriver(options, &error);
     EXPECT_NE(driver, nullptr) << error;
     return driver;
   }

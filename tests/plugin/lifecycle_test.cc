@@ -151,7 +151,6 @@ struct BadValue {
 };
 constexpr BadValue kBadValues[] = {
     {"FORGIVE_DRIVER", "tcp"},
-    {"FORGIVE_DRIVER", "uring"},
     {"FORGIVE_DRIVER", "dpdk"},
     {"FORGIVE_INTERFACE", "no-such-interface"},
     {"FORGIVE_INTERFACE", "^"},
