@@ -9,6 +9,7 @@
 #include "plugin/fork_generation.h"
 #include "plugin/log.h"
 #include "plugin/nccl_abi.h"
+#include "plugin/profiler.h"
 
 namespace forgive {
 
@@ -43,14 +44,16 @@ bool RequestTable::IsPosted(const MemoryRegion* region) const {
   });
 }
 
-Communicator::Communicator(Kind kind, Engine* engine, StepFacts* facts, std::shared_ptr<ConnectionSlot> connection,
-                           bool abort_on_error)
+Communicator::Communicator(Kind kind, const CommunicatorOptions& options)
     : kind_(kind),
-      abort_on_error_(abort_on_error),
+      abort_on_error_(options.abort_on_error),
+      marked_(options.marked),
       generation_(ForkGeneration()),
-      engine_(engine),
-      facts_(facts),
-      connection_(std::move(connection)),
+      engine_(options.engine),
+      facts_(options.facts),
+      connection_(options.connection),
+      context_(options.context),
+      profiler_(options.profiler),
       requests_(this) {
   connection_->user = this;
   if (kind_ == Kind::kReceive) facts_->Register(&step_);
@@ -110,7 +113,25 @@ int Communicator::Send(const void* data, uint64_t bytes, const MemoryRegion* reg
   return nccl::kSuccess;
 }
 
-int Communicator::Receive(void* data, uint64_t bytes, const MemoryRegion* region, Request** out) {
+Post Communicator::Describe(uint64_t bytes, const MemoryRegion* region, void* profiler_handle,
+                            bool optional_completion) const {
+  Post post;
+  post.posted_bytes = bytes;
+  post.region_bytes = region == nullptr ? 0 : region->bytes;
+  post.registrations = registrations_.load(std::memory_order_relaxed);
+  post.optional_completion = optional_completion;
+  post.marked = marked_;
+  if (!marked_) return post;
+  if (context_ != nullptr) {
+    post.has_collective = FindThreadCollective(*context_, &post.collective);
+    post.ring_ranks = context_->ring_ranks.load(std::memory_order_relaxed);
+  }
+  if (profiler_handle != nullptr && profiler_ != nullptr) profiler::Ask(profiler_, profiler_handle, &post.profiled);
+  return post;
+}
+
+int Communicator::Receive(void* data, uint64_t bytes, const MemoryRegion* region, void* profiler_handle,
+                          bool optional_completion, Request** out) {
   *out = nullptr;
   if (const int result = CheckUsable(bytes, data, region); result != nccl::kSuccess) return result;
   Request* request = requests_.Take();
@@ -121,8 +142,8 @@ int Communicator::Receive(void* data, uint64_t bytes, const MemoryRegion* region
   receive.buffer = static_cast<uint8_t*>(data);
   receive.capacity = bytes;
   facts_->AddPosted();
-  const StepFacts::Verdict verdict = facts_->Classify(&step_, bytes, region == nullptr ? 0 : region->bytes,
-                                                      registrations_.load(std::memory_order_relaxed), &receive);
+  const Post post = Describe(bytes, region, profiler_handle, optional_completion);
+  const StepFacts::Verdict verdict = facts_->Classify(&step_, post, &receive);
   if (!engine_->PostReceive(connection_.get(), &request->slot, receive)) {
     facts_->RemovePosted();
     requests_.Give(request);

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "dataplane/engine.h"
+#include "plugin/context.h"
 #include "plugin/step_facts.h"
 
 namespace forgive {
@@ -32,6 +33,17 @@ struct Request {
 };
 
 inline constexpr uint32_t kRequestsPerCommunicator = 64;
+
+// What a communicator is made of.
+struct CommunicatorOptions {
+  Engine* engine = nullptr;
+  StepFacts* facts = nullptr;
+  std::shared_ptr<ConnectionSlot> connection;
+  std::shared_ptr<Context> context;           // nullptr before v11
+  nccl::ProfilerCallback profiler = nullptr;  // nullptr: NCCL gave none
+  bool marked = false;                        // its communicator carries gradients
+  bool abort_on_error = false;
+};
 
 // Free requests; used by the one thread that makes a communicator's data calls, so without a lock.
 class RequestTable {
@@ -57,12 +69,13 @@ class Communicator {
  public:
   enum class Kind : uint8_t { kSend, kReceive };
 
-  Communicator(Kind kind, Engine* engine, StepFacts* facts, std::shared_ptr<ConnectionSlot> connection,
-               bool abort_on_error);
+  Communicator(Kind kind, const CommunicatorOptions& options);
 
   // The data path. Each returns an nccl::Result. *request is always written: nullptr means "try again".
   int Send(const void* data, uint64_t bytes, const MemoryRegion* region, Request** request);
-  int Receive(void* data, uint64_t bytes, const MemoryRegion* region, Request** request);
+  // `profiler_handle` may be null. `optional_completion`: NCCL's hint.
+  int Receive(void* data, uint64_t bytes, const MemoryRegion* region, void* profiler_handle, bool optional_completion,
+              Request** request);
   int Test(Request* request, int* done, int* bytes);
 
   MemoryRegion* Register(void* data, uint64_t bytes);
@@ -83,12 +96,18 @@ class Communicator {
   int Fail(int result, const char* what);
   int FailConnection();
 
+  // What is known about a receive that is about to be posted.
+  Post Describe(uint64_t bytes, const MemoryRegion* region, void* profiler_handle, bool optional_completion) const;
+
   const Kind kind_;
   const bool abort_on_error_;
+  const bool marked_;
   const uint32_t generation_;
   Engine* const engine_;
   StepFacts* const facts_;
   const std::shared_ptr<ConnectionSlot> connection_;
+  const std::shared_ptr<Context> context_;
+  const nccl::ProfilerCallback profiler_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> failure_said_{false};
   RequestTable requests_;

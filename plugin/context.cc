@@ -45,6 +45,13 @@ std::shared_ptr<Context> ContextTable::Find(const void* context) const {
   return found == contexts_.end() ? nullptr : *found;
 }
 
+std::shared_ptr<Context> ContextTable::FindComm(uint64_t comm_id) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto found =
+      std::ranges::find_if(contexts_, [comm_id](const auto& live) { return live->comm_id == comm_id; });
+  return found == contexts_.end() ? nullptr : *found;
+}
+
 bool ContextTable::Remove(const void* context) {
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto found = std::ranges::find_if(contexts_, [context](const auto& live) { return live.get() == context; });

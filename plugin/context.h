@@ -31,6 +31,7 @@ struct Context {
   uint64_t comm_id = 0;
   int traffic_class = nccl::kNoTrafficClass;
   nccl::ProfilerCallback profiler = nullptr;
+  std::atomic<uint32_t> ring_ranks{0};  // k, once the tuner's init has said it; 0: not said
 };
 
 // The contexts of a process. Thread-safe.
@@ -42,6 +43,7 @@ class ContextTable {
   std::shared_ptr<Context> Add(uint64_t comm_id, int traffic_class, nccl::ProfilerCallback profiler, bool* twice);
   // NCCL holds the plain pointer. nullptr: not a live one.
   std::shared_ptr<Context> Find(const void* context) const;
+  std::shared_ptr<Context> FindComm(uint64_t comm_id) const;
   // Its connections keep it until they are closed. False: not a live one.
   bool Remove(const void* context);
 

@@ -23,9 +23,9 @@ enum {
   FORGIVE_OK = 0,
   FORGIVE_ERROR_NOT_STARTED = -1, /* the plugin has no engine yet: NCCL has not initialised it */
   FORGIVE_ERROR_BAD_ARGUMENT = -2,
-  FORGIVE_ERROR_STEP_OPEN = -3,      /* begin while a step is open, or end of a step that is not */
+  FORGIVE_ERROR_STEP_OPEN = -3,       /* begin while a step is open, or end of a step that is not */
   FORGIVE_ERROR_RECEIVES_POSTED = -4, /* begin while receives are posted: the step stays reliable */
-  FORGIVE_ERROR_LATCHED = -5, /* the process was latched reliable; the step stays reliable */
+  FORGIVE_ERROR_LATCHED = -5,         /* the process was latched reliable; the step stays reliable */
   FORGIVE_ERROR_NOT_BUILT = -6
 };
 
@@ -39,9 +39,9 @@ FORGIVE_EXPORT const char* forgive_last_error(void);
 FORGIVE_EXPORT int forgive_step_begin(uint64_t step, int critical, uint64_t expected_bytes);
 
 /* The same, classified by the process's detector (FORGIVE_DETECTOR, docs/detector.md). gradient_norm is that of the
- * step begun before this one: a step's own norm comes too late for its own traffic. Not looked at on the first step of
- * a run, nor where a step is begun once more after a refusal. NaN, infinite and negative norms make the steps after
- * them critical and are counted. */
+ * step begun before this one: a step's own norm comes too late for its own traffic. Not looked at on the first step
+ * of a run, nor where a step is begun once more after a refusal. NaN, infinite and negative norms make the steps
+ * after them critical and are counted. */
 FORGIVE_EXPORT int forgive_step_begin_norm(uint64_t step, double gradient_norm, uint64_t expected_bytes);
 
 /* Closes the step's budget: nothing is forgiven on its account afterwards. (Seed: OnAllReduceComplete.) */
@@ -70,31 +70,31 @@ typedef struct forgive_step_stats_v1 {
 typedef struct forgive_stats_v1 {
   uint64_t size; /* set by the caller to sizeof(forgive_stats_t): an older caller gets the fields it knows */
   uint64_t api_version;
-  uint64_t steps; /* steps begun */
-  uint64_t sent_bytes;          /* payload bytes sent, retransmissions included */
-  uint64_t sent_exempt_bytes;   /* the part of them that was sent while Exempt */
+  uint64_t steps;             /* steps begun */
+  uint64_t sent_bytes;        /* payload bytes sent, retransmissions included */
+  uint64_t sent_exempt_bytes; /* the part of them that was sent while Exempt */
   uint64_t retransmitted_bytes;
-  uint64_t received_bytes;      /* distinct payload bytes that arrived */
+  uint64_t received_bytes; /* distinct payload bytes that arrived */
   uint64_t duplicate_bytes;
   uint64_t forgiven_bytes;
   uint64_t contributions_lost;
   uint64_t late_bytes; /* payload that arrived after it had been forgiven, and was discarded */
   uint64_t packets_sent, packets_received;
-  uint64_t trims;  /* trimmed headers accepted */
-  uint64_t marks;  /* data packets that arrived with CE */
+  uint64_t trims; /* trimmed headers accepted */
+  uint64_t marks; /* data packets that arrived with CE */
   uint64_t reports_sent, reports_received;
   /* decisions at a trimmed header, by reason (docs/protocol.md) */
   uint64_t decided_already_settled, decided_not_forgivable, decided_no_open_budget, decided_not_vested,
       decided_over_budget, decided_draw_refused, decided_forgiven;
   /* sender */
   uint64_t rate_cuts_mark, rate_cuts_trim, rate_cuts_timeout;
-  uint64_t signals_ignored; /* congestion signals that an Exempt sender ignored */
-  uint64_t timeouts;        /* retransmission timeouts */
+  uint64_t signals_ignored;               /* congestion signals that an Exempt sender ignored */
+  uint64_t timeouts;                      /* retransmission timeouts */
   uint64_t lost_by_request, lost_by_rack; /* packets */
   uint64_t mode_changes;
   /* what was refused before it touched any state, in packets */
   uint64_t bad_tag, malformed, unknown_connection, replayed, bad_crc, out_of_window;
-  uint64_t socket_drops; /* packets the kernel dropped for want of socket buffer, where it says so */
+  uint64_t socket_drops;              /* packets the kernel dropped for want of socket buffer, where it says so */
   uint64_t not_posted_operator_latch; /* posts refused eligibility by the 4 x rule */
   uint64_t budget_violations;
   /* What the drivers and the engine saw, in packets. */
@@ -104,6 +104,9 @@ typedef struct forgive_stats_v1 {
   uint64_t faults_injected; /* by FORGIVE_FAULT */
   uint64_t stale_reports;   /* reports that had been acted on before, or were too old to tell: not acted on again */
   uint64_t events_full;     /* packets not taken because the endpoint's events had not been drained */
+  /* receives in open steps that were eligible, by what proved what they are for (docs/eligibility.md) */
+  uint64_t proved_by_attributes, proved_by_profiler, proved_by_operators_word;
+  uint64_t refused; /* receives in open steps that may not lose bytes; the statistics file says why */
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);
@@ -137,11 +140,11 @@ enum {
 };
 
 typedef struct forgive_detector_config_v1 {
-  uint64_t size;      /* set by the caller to sizeof(forgive_detector_config_t) */
-  uint32_t kind;      /* FORGIVE_DETECTOR_... */
-  uint32_t layers;    /* norms a step brings: 1, the whole model's; else one a layer, and any critical one counts */
-  uint64_t window;    /* steps, from 1 */
-  double threshold;   /* the least |previous - current| / previous that is critical; above 0, up to 1000 */
+  uint64_t size;    /* set by the caller to sizeof(forgive_detector_config_t) */
+  uint32_t kind;    /* FORGIVE_DETECTOR_... */
+  uint32_t layers;  /* norms a step brings: 1, the whole model's; else one a layer, and any critical one counts */
+  uint64_t window;  /* steps, from 1 */
+  double threshold; /* the least |previous - current| / previous that is critical; above 0, up to 1000 */
   const uint64_t* steps; /* of FORGIVE_DETECTOR_STEPS; copied */
   uint64_t step_count;
 } forgive_detector_config_t;

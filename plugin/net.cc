@@ -87,6 +87,20 @@ std::string OverLimit(const Process& process) {
          std::to_string(process.settings().engine.transport.max_connections) + " now)";
 }
 
+CommunicatorOptions OptionsOf(Process* process, const std::shared_ptr<ConnectionSlot>& slot,
+                              const std::shared_ptr<Context>& context) {
+  // v10 says the class to the sender only, so the handshake carries it.
+  const int traffic_class =
+      context != nullptr ? context->traffic_class : static_cast<int>(slot->peer_traffic_class) - 1;
+  return {.engine = process->engine(),
+          .facts = process->facts(),
+          .connection = slot,
+          .context = context,
+          .profiler = context != nullptr ? context->profiler : process->profiler_callback(),
+          .marked = process->facts()->IsMarked(traffic_class),
+          .abort_on_error = process->settings().abort_on_error};
+}
+
 Communicator* Checked(void* comm, Communicator::Kind kind) {
   auto* communicator = static_cast<Communicator*>(comm);
   return communicator != nullptr && communicator->kind() == kind ? communicator : nullptr;
@@ -128,8 +142,10 @@ int InitContext(void** context, uint64_t comm_id, int traffic_class, nccl::Logge
   const int result = Init(logger, api_version, profiler);
   if (result != nccl::kSuccess) return result;
   Process* process = Process::Get();
+  process->SetHasContexts();
   bool twice = false;
   *context = process->contexts()->Add(comm_id, traffic_class, profiler, &twice).get();
+  if (twice) process->facts()->OnSeveralRanks();
   return nccl::kSuccess;
 }
 
@@ -235,8 +251,7 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
     process->engine()->Close(slot);
     return reason == FailReason::kOverLimit ? nccl::kSystemError : nccl::kRemoteError;
   }
-  *send_comm = new Communicator(Communicator::Kind::kSend, process->engine(), process->facts(), slot,
-                                process->settings().abort_on_error);
+  *send_comm = new Communicator(Communicator::Kind::kSend, OptionsOf(process, slot, context));
   process->live()->Add(*send_comm);
   return nccl::kSuccess;
 }
@@ -259,8 +274,7 @@ int Accept(void* comm, void** receive_comm) {
     process->engine()->Close(slot);
     return nccl::kRemoteError;
   }
-  *receive_comm = new Communicator(Communicator::Kind::kReceive, process->engine(), process->facts(), slot,
-                                   process->settings().abort_on_error);
+  *receive_comm = new Communicator(Communicator::Kind::kReceive, OptionsOf(process, slot, listen->context));
   process->live()->Add(*receive_comm);
   return nccl::kSuccess;
 }
@@ -302,8 +316,9 @@ int Send(void* comm, void* data, int64_t size, void* memory_handle, void** reque
   return result;
 }
 
-int Receive(void* comm, int n, void** data, int64_t size, void** memory_handles, void** /*profiler_handles*/,
+int Receive(void* comm, int n, void** data, int64_t size, void** memory_handles, void** profiler_handles,
             void** request) {
+  const bool optional_completion = *request == reinterpret_cast<void*>(nccl::kOptionalCompletion);
   *request = nullptr;
   Communicator* communicator = Checked(comm, Communicator::Kind::kReceive);
   if (communicator == nullptr || n != 1 || size < 0) {
@@ -311,7 +326,9 @@ int Receive(void* comm, int n, void** data, int64_t size, void** memory_handles,
   }
   Request* made = nullptr;
   const auto* region = static_cast<const MemoryRegion*>(memory_handles == nullptr ? nullptr : memory_handles[0]);
-  const int result = communicator->Receive(data[0], static_cast<uint64_t>(size), region, &made);
+  const int result =
+      communicator->Receive(data[0], static_cast<uint64_t>(size), region,
+                            profiler_handles == nullptr ? nullptr : profiler_handles[0], optional_completion, &made);
   *request = made;
   return result;
 }

@@ -107,6 +107,7 @@ int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, st
   plan.step = step;
   plan.critical = critical;
   plan.p = critical ? settings_.p_low : settings_.p_high;
+  if (facts_.several_ranks()) plan.p = Fraction{0};
   plan.expected_bytes = expected_bytes;
   StepAccount opened;
   const StepResult result = engine_->BeginStep(plan, &opened);

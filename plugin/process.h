@@ -61,12 +61,16 @@ class Process {
   const std::vector<Device>& devices() const { return devices_; }
   Engine* engine() { return engine_.get(); }
   StepFacts* facts() { return &facts_; }
+  const StepFacts* facts() const { return &facts_; }
   Ledger* ledger() { return &ledger_; }
   Statistics* statistics() { return statistics_.get(); }
   ConnectingTable* connecting() { return &connecting_; }
   forgive_detector* detector() { return &detector_; }
   ContextTable* contexts() const { return &contexts_; }
   LiveTable* live() { return &live_; }
+  // True from the first context on: NCCL is of 2.28 or later.
+  bool has_contexts() const { return has_contexts_.load(std::memory_order_acquire); }
+  void SetHasContexts() { has_contexts_.store(true, std::memory_order_release); }
 
   // What v10's init gave, for communicators without a context; nullptr: none.
   void SetProfilerCallback(nccl::ProfilerCallback profiler) { profiler_.store(profiler, std::memory_order_release); }
@@ -93,6 +97,7 @@ class Process {
   forgive_detector detector_;
   mutable ContextTable contexts_;
   LiveTable live_;
+  std::atomic<bool> has_contexts_{false};
   std::atomic<nccl::ProfilerCallback> profiler_{nullptr};
   std::mutex steps_mutex_;  // one step_begin or step_end at a time
 };

@@ -49,8 +49,11 @@ struct Settings {
   // The operator's word.
   bool gradient_traffic_all = false;
   Eligible eligible = Eligible::kReduce;
-  uint32_t ring_ranks = 0;      // k; 0: not said
-  uint32_t gradient_ranks = 0;  // whose contributions a final value holds; 0: ring_ranks
+  std::optional<int> traffic_class;  // of gradient communicators; unset: all of them, by the operator's word
+  uint64_t least_count = 1024;       // elements of a gradient collective, where the profiler says them
+  bool profiler = true;              // whether NCCL's profiler may be ours
+  uint32_t ring_ranks = 0;           // k; 0: not said
+  uint32_t gradient_ranks = 0;       // whose contributions a final value holds; 0: ring_ranks
 
   DetectorConfig detector;  // of forgive_step_begin_norm
 

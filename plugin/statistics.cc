@@ -112,6 +112,21 @@ void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
       .EndObject();
 }
 
+// What proved the eligibility of receives in open steps, and what refused it. Only what occurred.
+void AddProofs(const StepFacts& facts, JsonWriter* line) {
+  line->BeginObject("proofs");
+  for (size_t i = 1; i < static_cast<size_t>(Proof::kCount); ++i) {
+    const auto proof = static_cast<Proof>(i);
+    if (facts.proved(proof) != 0) line->Number(NameOf(proof), facts.proved(proof));
+  }
+  line->EndObject().BeginObject("refusals");
+  for (size_t i = 1; i < static_cast<size_t>(Refusal::kCount); ++i) {
+    const auto refusal = static_cast<Refusal>(i);
+    if (facts.refused(refusal) != 0) line->Number(NameOf(refusal), facts.refused(refusal));
+  }
+  line->EndObject();
+}
+
 void AddStep(const forgive_step_stats_t& step, JsonWriter* line) {
   line->Number("step", step.step)
       .Boolean("critical", step.critical != 0)
@@ -159,7 +174,7 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
       .Number("pid", static_cast<uint64_t>(process_id_))
       .Text("driver", settings.engine.driver)
       .Text("eligible", facts_->Description())
-      .Text("step_stamp", "at the post, between forgive_step_begin and forgive_step_end");
+      .Text("step_stamp", "at enqueue where the profiler says it, else at the post");
   line.BeginArray("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
     line.BeginObject()
@@ -238,6 +253,7 @@ void Statistics::OnStepEnd(const StepAccount& closed, bool latched) {
   AddStep(kept, &line);
   line.Boolean("latched", latched);
   AddTotals(totals, &line);
+  AddProofs(*facts_, &line);
   line.EndObject();
   Queue(line.text());
 }
@@ -286,6 +302,12 @@ void Statistics::FillTotals(forgive_stats_t* out) {
   out->stale_reports = c.stale_reports;
   out->events_full = c.events_full;
   out->not_posted_operator_latch = facts_->refused_posts();
+  out->proved_by_attributes = facts_->proved(Proof::kAttributes);
+  out->proved_by_profiler = facts_->proved(Proof::kProfiler);
+  out->proved_by_operators_word = facts_->proved(Proof::kOperatorsWord);
+  for (size_t refusal = 1; refusal < static_cast<size_t>(Refusal::kCount); ++refusal) {
+    out->refused += facts_->refused(static_cast<Refusal>(refusal));
+  }
   const std::lock_guard<std::mutex> lock(mutex_);
   out->steps = steps_begun_;
   out->budget_violations = budget_violations_;
@@ -390,6 +412,7 @@ void Statistics::Stop() {
       .Number("ledger_lines", ledger_->lines())
       .Number("ledger_lost", ledger_->lost());
   AddTotals(totals, &line);
+  AddProofs(*facts_, &line);
   line.EndObject();
   WriteLine(line.text());
   if (file_ >= 0) close(file_);

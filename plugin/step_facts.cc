@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The operator's word: its classification of posts, and its latches.
+// The classification of posts, by proof or by the operator's word, and the latches.
 #include "plugin/step_facts.h"
 
 #include <algorithm>
@@ -16,13 +16,14 @@ std::string Percent(Fraction fraction) {
   return text;
 }
 
-// Messages of one loop of an all-reduce on one connection: both phases.
-uint32_t Period(uint32_t ring_ranks) { return 2 * (ring_ranks - 1) * kSlicesPerChunk; }
+size_t IndexOf(Operation operation) { return static_cast<size_t>(operation); }
 
 }  // namespace
 
 StepFacts::StepFacts(const Settings& settings)
     : operators_word_(settings.gradient_traffic_all),
+      traffic_class_(settings.traffic_class),
+      least_count_(settings.least_count),
       eligible_(settings.eligible),
       ring_ranks_(settings.ring_ranks),
       gradient_ranks_(settings.gradient_ranks),
@@ -30,53 +31,157 @@ StepFacts::StepFacts(const Settings& settings)
       p_high_(settings.p_high),
       forgiveness_probability_(settings.engine.transport.forgiveness_probability) {}
 
-bool StepFacts::IsReducePhase(uint32_t message, uint32_t ring_ranks) {
-  return message / kSlicesPerChunk % (2 * (ring_ranks - 1)) < ring_ranks - 1;
+bool StepFacts::IsMarked(int traffic_class) const {
+  if (traffic_class_.has_value()) return traffic_class == *traffic_class_;
+  return operators_word_;
 }
 
-uint32_t StepFacts::Contributions(uint32_t message, uint32_t ring_ranks, uint32_t gradient_ranks) {
-  // What arrives at reduce-scatter hop j (from 1) is the sum of j ranks. A final value holds every rank's.
-  if (!IsReducePhase(message, ring_ranks)) return gradient_ranks;
-  return message / kSlicesPerChunk % (ring_ranks - 1) + 1;
+bool StepFacts::WantsRingAndSimple(const int* traffic_class) const {
+  if (eligible_ == Eligible::kNone || several_ranks()) return false;
+  return traffic_class != nullptr ? IsMarked(*traffic_class) : operators_word_;
 }
 
-StepFacts::Verdict StepFacts::Classify(ConnectionStep* connection, uint64_t posted_bytes, uint64_t region_bytes,
-                                       uint32_t registrations, ReceiveRequest* out) {
+void StepFacts::OnSeveralRanks() {
+  if (several_ranks_.exchange(true)) return;
+  Log(LogLevel::kWarning,
+      "this process has several ranks of a communicator: they would share one budget, so nothing is eligible here; "
+      "run one rank a process");
+}
+
+void StepFacts::OnSharedConnections() {
+  if (shared_connections_.exchange(true)) return;
+  Log(LogLevel::kWarning,
+      "a split communicator shares another one's connections (splitShare): the ring's length varies, so only what "
+      "the "
+      "profiler says is forgivable from now on");
+}
+
+void StepFacts::Latch(ConnectionStep* connection, Refusal refusal, const Post& post) {
+  if (connection->latched.exchange(true, std::memory_order_relaxed)) return;
+  Log(LogLevel::kWarning,
+      "a receive of %llu bytes into a registered buffer of %llu (%u registered) is not Ring and Simple (%s): this "
+      "connection is reliable from now on (docs/eligibility.md)",
+      static_cast<unsigned long long>(post.posted_bytes), static_cast<unsigned long long>(post.region_bytes),
+      post.registrations, NameOf(refusal));
+}
+
+Proof StepFacts::BestProof(const Post& post) const {
+  if (post.has_collective) return Proof::kAttributes;
+  if (post.profiled.known) return Proof::kProfiler;
+  return operators_word_ ? Proof::kOperatorsWord : Proof::kNone;
+}
+
+StepFacts::Verdict StepFacts::Classify(ConnectionStep* connection, const Post& post, ReceiveRequest* out) {
   Verdict verdict;
+  verdict.proof = BestProof(post);
   const uint64_t state = state_.load(std::memory_order_seq_cst);
-  if ((state & kPhaseMask) == kClosed) return verdict;
   const uint64_t step = step_.load(std::memory_order_acquire);
-  const bool budget = budget_.load(std::memory_order_acquire);
   // The step may have changed in between; then the promise is broken, and the post belongs to none.
-  if (state_.load(std::memory_order_relaxed) != state) return verdict;
-
-  verdict.epoch = state >> 2;
-  if (connection->epoch.load(std::memory_order_relaxed) != verdict.epoch) {
-    connection->messages.store(0, std::memory_order_relaxed);
-    connection->epoch.store(verdict.epoch, std::memory_order_release);
+  const bool torn = state_.load(std::memory_order_relaxed) != state;
+  if ((state & kPhaseMask) != kClosed && !torn) {
+    verdict.epoch = state >> 2;
+    if (connection->epoch.load(std::memory_order_relaxed) != verdict.epoch) {
+      connection->messages.store(0, std::memory_order_relaxed);
+      connection->epoch.store(verdict.epoch, std::memory_order_release);
+    }
   }
-  if (!Promised()) {
-    out->has_step = (state & kPhaseMask) == kOpen;
-    out->step = step;
-    return verdict;
+  const bool open = (state & kPhaseMask) == kOpen && !torn;
+  out->has_step = open;
+  out->step = open ? step : 0;
+  if (eligible_ == Eligible::kNone) return verdict;
+  if (!post.marked) {
+    verdict.refusal = Refusal::kNotMarked;
+  } else if (verdict.proof == Proof::kNone) {
+    verdict.refusal = Refusal::kUnproved;
+  } else if (verdict.proof == Proof::kOperatorsWord) {
+    if (verdict.epoch != 0) ClassifyByWord(connection, post, open, out, &verdict);
+  } else {
+    ClassifyProved(connection, post, open, out, &verdict);
   }
-  const bool passes = registrations == kRingRegistrations && kPostsPerBuffer * posted_bytes == region_bytes;
-  if (!passes && !connection->latched.exchange(true, std::memory_order_relaxed)) {
-    Log(LogLevel::kWarning,
-        "a receive of %llu bytes into a registered buffer of %llu (%u registered) is not Ring and Simple: this "
-        "connection is reliable from now on (FORGIVE_GRADIENT_TRAFFIC=all promises Ring and Simple all-reduces only)",
-        static_cast<unsigned long long>(posted_bytes), static_cast<unsigned long long>(region_bytes), registrations);
+  if (several_ranks()) {
+    verdict.refusal = Refusal::kSeveralRanks;
+    out->exempt_eligible = false;
+    out->forgivable = false;
   }
-  verdict.refused = connection->latched.load(std::memory_order_relaxed);
-  verdict.counts = !verdict.refused;
-  if ((state & kPhaseMask) != kOpen) return verdict;
-  out->has_step = true;
-  out->step = step;
-  const uint32_t message = connection->messages.load(std::memory_order_relaxed);
-  out->exempt_eligible = budget && !verdict.refused && !latched();
-  out->forgivable = out->exempt_eligible && (eligible_ == Eligible::kAll || IsReducePhase(message, ring_ranks_));
-  out->contributions = Contributions(message, ring_ranks_, gradient_ranks_);
   return verdict;
+}
+
+void StepFacts::ClassifyByWord(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out,
+                               Verdict* verdict) {
+  if (!PassesRule(post) || post.optional_completion) Latch(connection, Refusal::kNotAQuarter, post);
+  verdict->refused = connection->latched.load(std::memory_order_relaxed);
+  verdict->counts = !verdict->refused;
+  if (verdict->refused) verdict->refusal = PassesRule(post) ? Refusal::kLatched : Refusal::kNotAQuarter;
+  if (!open) return;
+  const uint32_t message = connection->messages.load(std::memory_order_relaxed);
+  constexpr auto kOperation = Operation::kAllReduce;
+  out->exempt_eligible = budget_.load(std::memory_order_acquire) && !verdict->refused && !latched();
+  out->forgivable =
+      out->exempt_eligible && (eligible_ == Eligible::kAll || IsReducePhase(kOperation, message, ring_ranks_));
+  out->contributions = Contributions(kOperation, message, ring_ranks_, gradient_ranks_);
+}
+
+// Whether a Ring and Simple gradient collective may lose bytes. What contradicts itself latches the connection.
+Refusal StepFacts::CheckProved(ConnectionStep* connection, const Post& post, const Finding& finding,
+                               uint32_t ring_ranks, uint32_t message) {
+  if (post.optional_completion) return Refusal::kOptionalCompletion;
+  if (!PassesRule(post)) {
+    Latch(connection, Refusal::kNotAQuarter, post);
+    return Refusal::kNotAQuarter;
+  }
+  if (ring_ranks < 2) return Refusal::kRanksUnknown;
+  if (!post.has_collective) return Refusal::kNone;
+  const uint32_t period = Period(finding.operation, ring_ranks);
+  const uint32_t counted = connection->counted[IndexOf(finding.operation)];
+  if (connection->last != finding.operation && connection->last != Operation::kOther &&
+      connection->counted[IndexOf(connection->last)] % Period(connection->last, ring_ranks) != 0) {
+    Latch(connection, Refusal::kCutShort, post);
+    return Refusal::kCutShort;
+  }
+  if (!post.profiled.known) {
+    return shared_connections_.load(std::memory_order_acquire) ? Refusal::kSplit : Refusal::kNone;
+  }
+  if (shared_connections_.load(std::memory_order_acquire) || counted % period == message % period) {
+    return Refusal::kNone;
+  }
+  Latch(connection, Refusal::kPhasesDisagree, post);
+  return Refusal::kPhasesDisagree;
+}
+
+void StepFacts::ClassifyProved(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out,
+                               Verdict* verdict) {
+  const ProfiledPost& profiled = post.profiled;
+  Finding finding = post.has_collective ? Examine(post.collective) : Examine(profiled, least_count_);
+  if (post.has_collective && profiled.known && finding.refusal == Refusal::kNone) {
+    finding.refusal = Examine(profiled, least_count_).refusal;
+  }
+  const bool gradient = finding.operation != Operation::kOther;
+  uint32_t ring_ranks = profiled.known && profiled.ring_ranks != 0 ? profiled.ring_ranks : post.ring_ranks;
+  if (ring_ranks == 0) ring_ranks = ring_ranks_;
+  uint32_t message = profiled.message;
+  if (gradient && finding.ring_and_simple) {
+    if (!profiled.known) message = connection->counted[IndexOf(finding.operation)];
+    const Refusal refusal = CheckProved(connection, post, finding, ring_ranks, message);
+    if (finding.refusal == Refusal::kNone) finding.refusal = refusal;
+    if (post.has_collective) verdict->operation = finding.operation;
+    verdict->ring_ranks = ring_ranks;
+  }
+  const bool was_latched = connection->latched.load(std::memory_order_relaxed);
+  if (was_latched && finding.refusal == Refusal::kNone) finding.refusal = Refusal::kLatched;
+  const bool stale = profiled.known && profiled.stamped && (profiled.captured || profiled.epoch != verdict->epoch);
+  if (stale) {
+    finding.refusal = Refusal::kStaleStamp;
+    out->has_step = false;
+    out->step = 0;
+  }
+  verdict->refusal = finding.refusal;
+  verdict->refused = finding.refusal == Refusal::kNotAQuarter || finding.refusal == Refusal::kLatched;
+  if (!open || stale || !gradient) return;
+  out->exempt_eligible = budget_.load(std::memory_order_acquire) && !was_latched && !latched();
+  if (finding.refusal != Refusal::kNone) return;
+  out->forgivable =
+      out->exempt_eligible && (eligible_ == Eligible::kAll || IsReducePhase(finding.operation, message, ring_ranks));
+  out->contributions = Contributions(finding.operation, message, ring_ranks, ring_ranks);
 }
 
 void StepFacts::Commit(ConnectionStep* connection, const Verdict& verdict) {
@@ -84,7 +189,19 @@ void StepFacts::Commit(ConnectionStep* connection, const Verdict& verdict) {
     const uint32_t messages = connection->messages.load(std::memory_order_relaxed);
     connection->messages.store(messages + 1, std::memory_order_release);
   }
+  if (verdict.operation != Operation::kOther) {
+    const uint32_t counted = ++connection->counted[IndexOf(verdict.operation)];
+    connection->last = verdict.operation;
+    const bool whole = verdict.ring_ranks < 2 || counted % Period(verdict.operation, verdict.ring_ranks) == 0;
+    connection->whole.store(whole, std::memory_order_release);
+  }
   if (verdict.refused) refused_posts_.fetch_add(1, std::memory_order_relaxed);
+  if (verdict.epoch == 0 || eligible_ == Eligible::kNone) return;
+  if (verdict.refusal == Refusal::kNone) {
+    proved_[static_cast<size_t>(verdict.proof)].fetch_add(1, std::memory_order_relaxed);
+  } else {
+    refused_[static_cast<size_t>(verdict.refusal)].fetch_add(1, std::memory_order_relaxed);
+  }
 }
 
 void StepFacts::Register(ConnectionStep* connection) {
@@ -98,9 +215,10 @@ void StepFacts::Unregister(ConnectionStep* connection) {
   const uint64_t state = state_.load(std::memory_order_acquire);
   const bool in_step =
       (state & kPhaseMask) != kClosed && connection->epoch.load(std::memory_order_acquire) == state >> 2;
-  if (in_step && Promised() && connection->messages.load(std::memory_order_acquire) % Period(ring_ranks_) != 0) {
-    closed_early_epoch_ = state >> 2;
-  }
+  const bool by_word =
+      Promised() &&
+      connection->messages.load(std::memory_order_acquire) % Period(Operation::kAllReduce, ring_ranks_) != 0;
+  if (in_step && (by_word || !connection->whole.load(std::memory_order_acquire))) closed_early_epoch_ = state >> 2;
 }
 
 StepFacts::BeginResult StepFacts::Prepare() {
@@ -129,35 +247,45 @@ void StepFacts::Close() {
 }
 
 bool StepFacts::CheckCounts(std::string* what) {
-  if (!Promised()) return true;
+  if (eligible_ == Eligible::kNone) return true;
   const std::lock_guard<std::mutex> lock(connections_mutex_);
   const uint64_t epoch = state_.load(std::memory_order_acquire) >> 2;
-  const uint32_t period = Period(ring_ranks_);
-  const std::string expected =
-      std::to_string(period) + " = 2(k-1)S with FORGIVE_RING_RANKS=" + std::to_string(ring_ranks_);
+  const std::string expected = Promised() ? std::to_string(Period(Operation::kAllReduce, ring_ranks_)) +
+                                                " = 2(k-1)S with FORGIVE_RING_RANKS=" + std::to_string(ring_ranks_)
+                                          : "its operations' messages";
   for (const ConnectionStep* connection : connections_) {
     if (connection->epoch.load(std::memory_order_acquire) != epoch) continue;
+    if (!connection->whole.load(std::memory_order_acquire)) {
+      *what = "a connection was in the middle of an operation at the end of the step";
+    }
     const uint32_t messages = connection->messages.load(std::memory_order_acquire);
-    if (messages % period == 0) continue;
+    if (!Promised() || messages % Period(Operation::kAllReduce, ring_ranks_) == 0) continue;
     *what = "a connection got " + std::to_string(messages) + " messages in the step, not a multiple of " + expected;
   }
-  if (closed_early_epoch_ == epoch)
+  if (closed_early_epoch_ == epoch && epoch != 0) {
     *what = "a connection was closed in the step before it got a multiple of " + expected;
+  }
   if (what->empty()) return true;
   process_latched_.store(true, std::memory_order_release);
   return false;
 }
 
 std::string StepFacts::Description() const {
-  if (!operators_word_) return "eligible: nothing (FORGIVE_GRADIENT_TRAFFIC is not all)";
+  if (!operators_word_ && !traffic_class_.has_value()) {
+    return "eligible: nothing (FORGIVE_GRADIENT_TRAFFIC is not all, and FORGIVE_TRAFFIC_CLASS is not set)";
+  }
   if (eligible_ == Eligible::kNone) return "eligible: nothing (FORGIVE_ELIGIBLE=none)";
   if (p_low_.ppm == 0 && p_high_.ppm == 0) return "eligible: nothing (FORGIVE_P_LOW and FORGIVE_P_HIGH are 0)";
   std::string phases = eligible_ == Eligible::kAll ? "all phases" : "the reduce-scatter phase";
   if (forgiveness_probability_.ppm == 0) phases = "no bytes (FORGIVE_P=0), exemption alone";
-  return "eligible: Ring and Simple all-reduces in open steps, by the operator's word "
-         "(FORGIVE_GRADIENT_TRAFFIC=all, " +
-         std::to_string(ring_ranks_) + " ranks); forgivable: " + phases + ", p " + Percent(p_low_) + " or " +
-         Percent(p_high_);
+  const std::string budget = "; forgivable: " + phases + ", p " + Percent(p_low_) + " or " + Percent(p_high_);
+  const std::string where = traffic_class_.has_value()
+                                ? " of communicators with traffic class " + std::to_string(*traffic_class_)
+                                : std::string();
+  if (!operators_word_) return "eligible: proved all-reduces and reduce-scatters in open steps" + where + budget;
+  return "eligible: Ring and Simple all-reduces in open steps" + where +
+         ", where NCCL does not say by the operator's word (FORGIVE_GRADIENT_TRAFFIC=all, " +
+         std::to_string(ring_ranks_) + " ranks)" + budget;
 }
 
 }  // namespace forgive

@@ -1,35 +1,39 @@
 // SPDX-License-Identifier: Apache-2.0
-// The four facts that no packet contains, on v8 by the operator's word: which step, which bytes, whose, forgivable or
-// not.
+// The four facts that no packet contains: which step, which bytes, whose, forgivable or not.
 #ifndef FORGIVE_PLUGIN_STEP_FACTS_H_
 #define FORGIVE_PLUGIN_STEP_FACTS_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "plugin/proof.h"
 #include "plugin/settings.h"
 #include "transport/receiver.h"
 
 namespace forgive {
 
-// NCCL posts a Simple chunk as two slices.
-inline constexpr uint32_t kSlicesPerChunk = 2;
-// In a ring's Simple protocol a posted receive is this part of its registered buffer.
-inline constexpr uint64_t kPostsPerBuffer = 4;
-// The host buffers that a ring connection registers, one for each protocol.
-inline constexpr uint32_t kRingRegistrations = 3;
-
 // What one receive communicator has done in the open step. Written by its progress thread, read by step_end.
 struct ConnectionStep {
   std::atomic<uint64_t> epoch{0};     // of the step that `messages` counts
   std::atomic<uint32_t> messages{0};  // accepted posts in it, up to a latch
-  std::atomic<bool> latched{false};   // a post failed the rule while a step was open: reliable for ever
+  std::atomic<bool> latched{false};   // what was said about a post was not so: reliable for ever
+  // Proved by attributes: accepted posts of Ring and Simple since the connection was made, by operation. The progress
+  // thread's own.
+  std::array<uint32_t, 2> counted{};
+  Operation last = Operation::kOther;
+  std::atomic<bool> whole{true};  // the last operation has come to the end of a loop
 };
 
-// StepOf and IsGradientAllReduce. The operator promises (FORGIVE_GRADIENT_TRAFFIC=all, FORGIVE_RING_RANKS=k): between
+// StepOf and IsGradientAllReduce, for each receive by the best that is known about it (docs/eligibility.md):
+//
+// - NCCL's own attributes (v11 on) and a counter of the connection's posts, for the phase;
+// - our profiler's chain of events (v10 on);
+// - else the operator's word. The operator promises (FORGIVE_GRADIENT_TRAFFIC=all, FORGIVE_RING_RANKS=k): between
 // begin and end only Ring and Simple all-reduces of one communicator of k ranks. What can be checked is checked, and
 // what fails makes a connection, or the whole process, reliable for ever (docs/using.md, The operator's word).
 //
@@ -46,18 +50,28 @@ class StepFacts {
   void RemovePosted(uint32_t count = 1) { posted_.fetch_sub(count, std::memory_order_seq_cst); }
 
   struct Verdict {
-    uint64_t epoch = 0;  // 0: no step
-    bool counts = false;
-    bool refused = false;  // by the rule, or by an earlier refusal
+    uint64_t epoch = 0;                       // 0: no step
+    bool counts = false;                      // in the count of the operator's word
+    bool refused = false;                     // by the rule, or by an earlier refusal
+    Operation operation = Operation::kOther;  // counts in the connection's count of it
+    uint32_t ring_ranks = 0;
+    Proof proof = Proof::kNone;
+    Refusal refusal = Refusal::kNone;
   };
-  // Fills the facts of the next receive of a connection. `posted_bytes` into a region of `region_bytes`, on a
-  // communicator with `registrations` of them.
-  Verdict Classify(ConnectionStep* connection, uint64_t posted_bytes, uint64_t region_bytes, uint32_t registrations,
-                   ReceiveRequest* out);
+  // Fills the facts of the next receive of a connection.
+  Verdict Classify(ConnectionStep* connection, const Post& post, ReceiveRequest* out);
   // The engine took the receive.
   void Commit(ConnectionStep* connection, const Verdict& verdict);
 
-  // ---- Service threads. ----
+  // ---- Communicator-init and service threads. ----
+  // Whether a communicator of this traffic class carries gradients.
+  bool IsMarked(int traffic_class) const;
+  // Whether its AllReduce and ReduceScatter should be Ring and Simple. Without a class (before v11): by the word.
+  bool WantsRingAndSimple(const int* traffic_class) const;
+  // Several ranks share this process's budget and counts: nothing is eligible from now on. Said once.
+  void OnSeveralRanks();
+  // A split communicator shares another's connections: k varies, so the counters prove nothing from now on.
+  void OnSharedConnections();
   void Register(ConnectionStep* connection);
   void Unregister(ConnectionStep* connection);
 
@@ -76,14 +90,21 @@ class StepFacts {
   bool latched() const { return process_latched_.load(std::memory_order_acquire); }
   bool step_open() const { return (state_.load(std::memory_order_acquire) & kPhaseMask) == kOpen; }
   uint64_t open_step() const { return step_.load(std::memory_order_acquire); }
+  // The open step as a stamp of an enqueued operation; 0: none is open.
+  uint64_t open_epoch() const {
+    const uint64_t state = state_.load(std::memory_order_acquire);
+    return (state & kPhaseMask) == kOpen ? state >> 2 : 0;
+  }
+  bool several_ranks() const { return several_ranks_.load(std::memory_order_acquire); }
+  // Receives in open steps, by what proved them and by what refused them.
+  uint64_t proved(Proof proof) const { return proved_[static_cast<size_t>(proof)].load(std::memory_order_relaxed); }
+  uint64_t refused(Refusal refusal) const {
+    return refused_[static_cast<size_t>(refusal)].load(std::memory_order_relaxed);
+  }
   uint64_t refused_posts() const { return refused_posts_.load(std::memory_order_relaxed); }
 
   // One phrase for the line at init: what is eligible and why.
   std::string Description() const;
-
-  // Facts of message m of a step on a ring of k ranks (docs/using.md).
-  static bool IsReducePhase(uint32_t message, uint32_t ring_ranks);
-  static uint32_t Contributions(uint32_t message, uint32_t ring_ranks, uint32_t gradient_ranks);
 
  private:
   // state_: epoch << 2 | phase.
@@ -93,8 +114,16 @@ class StepFacts {
   static constexpr uint64_t kOpen = 2;
 
   bool Promised() const { return operators_word_ && eligible_ != Eligible::kNone; }
+  Proof BestProof(const Post& post) const;
+  void ClassifyByWord(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out, Verdict* verdict);
+  void ClassifyProved(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out, Verdict* verdict);
+  Refusal CheckProved(ConnectionStep* connection, const Post& post, const Finding& finding, uint32_t ring_ranks,
+                      uint32_t message);
+  void Latch(ConnectionStep* connection, Refusal refusal, const Post& post);
 
   const bool operators_word_;
+  const std::optional<int> traffic_class_;
+  const uint64_t least_count_;
   const Eligible eligible_;
   const uint32_t ring_ranks_;
   const uint32_t gradient_ranks_;
@@ -108,6 +137,10 @@ class StepFacts {
   std::atomic<uint64_t> posted_{0};
   std::atomic<uint64_t> refused_posts_{0};
   std::atomic<bool> process_latched_{false};
+  std::atomic<bool> several_ranks_{false};
+  std::atomic<bool> shared_connections_{false};
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(Proof::kCount)> proved_{};
+  std::array<std::atomic<uint64_t>, static_cast<size_t>(Refusal::kCount)> refused_{};
 
   std::mutex connections_mutex_;
   std::vector<ConnectionStep*> connections_;

@@ -250,7 +250,7 @@ TEST(CallClock, SeesACallThatSleepsAndOneThatComputesTooLong) {
   CallClock clock;
   Net net;
   net.devices = [](int*) {
-    const timespec pause = {0, 3000000};
+    const timespec pause = {0, 20000000};
     nanosleep(&pause, nullptr);
     return 0;
   };

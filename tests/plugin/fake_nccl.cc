@@ -116,10 +116,9 @@ void FillIntSizes(const Table* table, Net* net) {
   net->receive = table->receive;
 }
 
-// NCCL presets the request of every second receive as it does where it can do without the completion.
-void PresetRequest(int n, void** request) {
-  static std::atomic<unsigned> calls{0};
-  if (n == 1 && calls++ % 2 == 0) *request = reinterpret_cast<void*>(nccl::kOptionalCompletion);
+// NCCL presets the request of a receive whose completion it can do without.
+void PresetRequest(const NcclCommunicator& communicator, void** request) {
+  if (communicator.optional_completion) *request = reinterpret_cast<void*>(nccl::kOptionalCompletion);
 }
 
 // With size_t sizes, from v9 on.
@@ -137,7 +136,7 @@ void FillLongSizes(const Table* table, Net* net) {
   net->receive = [table, communicator](void* comm, int n, void** data, int* sizes, int* tags, void** memory,
                                        void** request) {
     std::vector<size_t> bytes(sizes, sizes + n);
-    PresetRequest(n, request);
+    PresetRequest(*communicator, request);
     if constexpr (std::is_same_v<Table, nccl::NetV9>) {
       return table->receive(comm, n, data, bytes.data(), tags, memory, request);
     } else {

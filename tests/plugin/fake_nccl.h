@@ -33,8 +33,9 @@ struct NcclCommunicator {
   uint64_t comm_id = 1;
   int traffic_class = nccl::kNoTrafficClass;
   nccl::ProfilerCallback profiler = nullptr;
-  void* context = nullptr;          // from init, v11 on
-  void* profiler_handle = nullptr;  // given to the next data calls, v10 on
+  void* context = nullptr;           // from init, v11 on
+  void* profiler_handle = nullptr;   // given to the next data calls, v10 on
+  bool optional_completion = false;  // NCCL can do without the next receives' completion, v9 on
 };
 
 struct DeviceProperties {

@@ -70,6 +70,8 @@ TEST(PluginLibrary, ExportsItsTablesAndForgiveHAndNothingElse) {
                                     "forgive_detector_save",
                                     "forgive_detector_restore"};
   for (const int version : kVersions) expected.insert("ncclNetPlugin_v" + std::to_string(version));
+  for (int version = 2; version <= 6; ++version) expected.insert("ncclTunerPlugin_v" + std::to_string(version));
+  for (int version = 1; version <= 6; ++version) expected.insert("ncclProfiler_v" + std::to_string(version));
   EXPECT_EQ(exported, expected);
 }
 
@@ -166,7 +168,9 @@ constexpr BadValue kBadValues[] = {
     {"FORGIVE_GRADIENT_RANKS", "0"},
     {"FORGIVE_ELIGIBLE", "some"},
     {"FORGIVE_STEP", "operation"},
-    {"FORGIVE_TRAFFIC_CLASS", "3"},
+    {"FORGIVE_TRAFFIC_CLASS", "256"},
+    {"FORGIVE_LEAST_COUNT", "0"},
+    {"FORGIVE_PROFILER", "yes"},
     {"FORGIVE_TRIM", "on"},
     {"FORGIVE_TRIM_NEEDS_DSCP", "2"},
     {"FORGIVE_DSCP_DATA", "64"},
@@ -174,7 +178,6 @@ constexpr BadValue kBadValues[] = {
     {"FORGIVE_DSCP_CONTROL", "x"},
     {"FORGIVE_DSCP_TRIMMED", "-1"},
     {"FORGIVE_CC", "reno"},
-    {"FORGIVE_CC", "nscc"},
     {"FORGIVE_CC_RESTART", "always"},
     {"FORGIVE_LINK_RATE_MBPS", "0"},
     {"FORGIVE_BASE_RTT_US", "0"},

@@ -148,8 +148,9 @@ TEST_P(PluginNet, CarriesZeroLengthAndShorterMessagesInOrderThirtyTwoDeep) {
   });
 }
 
-TEST_P(PluginNet, CompletesWithoutBeingAskedForSizes) {
+TEST_P(PluginNet, CompletesWithoutBeingAskedForSizesOrForTheCompletion) {
   Run([](const Net& net) {
+    net.communicator->optional_completion = true;
     constexpr int kPosted = 8 << 10;
     Pair pair = MakePair(net, 8 * kPosted);
     Exchange(net, &pair, MixedSizes(40, kPosted), kPosted, 8, false);

@@ -21,9 +21,13 @@ Settings Word(uint32_t ring_ranks, Eligible eligible = Eligible::kReduce) {
   return settings;
 }
 
+Post RingPost(uint64_t posted = kPost) {
+  return {.posted_bytes = posted, .region_bytes = kBuffer, .registrations = kRingRegistrations};
+}
+
 ReceiveRequest PostOne(StepFacts* facts, ConnectionStep* connection, uint64_t posted = kPost) {
   ReceiveRequest request;
-  const StepFacts::Verdict verdict = facts->Classify(connection, posted, kBuffer, kRingRegistrations, &request);
+  const StepFacts::Verdict verdict = facts->Classify(connection, RingPost(posted), &request);
   facts->Commit(connection, verdict);
   return request;
 }
@@ -37,15 +41,15 @@ TEST(StepFacts, CountPhasesAndHopsOfARingOfFour) {
   // k = 4, S = 2: six reduce-scatter messages (hops 1 to 3), then six of all-gather.
   constexpr uint32_t kContributions[] = {1, 1, 2, 2, 3, 3, 4, 4, 4, 4, 4, 4};
   for (uint32_t message = 0; message < 36; ++message) {
-    EXPECT_EQ(StepFacts::IsReducePhase(message, 4), message % 12 < 6) << message;
-    EXPECT_EQ(StepFacts::Contributions(message, 4, 4), kContributions[message % 12]) << message;
+    EXPECT_EQ(IsReducePhase(Operation::kAllReduce, message, 4), message % 12 < 6) << message;
+    EXPECT_EQ(Contributions(Operation::kAllReduce, message, 4, 4), kContributions[message % 12]) << message;
   }
 }
 
 TEST(StepFacts, CountTwoAndTwoOfADirectAllReduce) {
   for (uint32_t message = 0; message < 12; ++message) {
-    EXPECT_EQ(StepFacts::IsReducePhase(message, 2), message % 4 < 2) << message;
-    EXPECT_EQ(StepFacts::Contributions(message, 2, 8), message % 4 < 2 ? 1u : 8u) << message;
+    EXPECT_EQ(IsReducePhase(Operation::kAllReduce, message, 2), message % 4 < 2) << message;
+    EXPECT_EQ(Contributions(Operation::kAllReduce, message, 2, 8), message % 4 < 2 ? 1u : 8u) << message;
   }
 }
 
@@ -114,7 +118,10 @@ TEST(StepFacts, RequireAQuarterOfTheBufferAndThreeRegistrations) {
     ConnectionStep connection;
     Open(&facts, 1);
     ReceiveRequest request;
-    facts.Commit(&connection, facts.Classify(&connection, posted, region, registrations, &request));
+    facts.Commit(
+        &connection,
+        facts.Classify(&connection, {.posted_bytes = posted, .region_bytes = region, .registrations = registrations},
+                       &request));
     EXPECT_FALSE(request.exempt_eligible);
     EXPECT_FALSE(PostOne(&facts, &connection).exempt_eligible) << "not latched";
     EXPECT_EQ(facts.refused_posts(), 2u);
@@ -126,7 +133,7 @@ TEST(StepFacts, CountOnlyPostsThatTheEngineTook) {
   ConnectionStep connection;
   Open(&facts, 1);
   ReceiveRequest request;
-  for (int retry = 0; retry < 5; ++retry) facts.Classify(&connection, kPost, kBuffer, kRingRegistrations, &request);
+  for (int retry = 0; retry < 5; ++retry) facts.Classify(&connection, RingPost(), &request);
   EXPECT_EQ(connection.messages.load(), 0u);
   for (int message = 0; message < 4; ++message) {
     EXPECT_EQ(PostOne(&facts, &connection).forgivable, message < 2);

@@ -45,7 +45,8 @@ class Stats(ctypes.Structure):
         "decided_forgiven", "rate_cuts_mark", "rate_cuts_trim", "rate_cuts_timeout", "signals_ignored", "timeouts",
         "lost_by_request", "lost_by_rack", "mode_changes", "bad_tag", "malformed", "unknown_connection", "replayed",
         "bad_crc", "out_of_window", "socket_drops", "not_posted_operator_latch", "budget_violations", "send_errors",
-        "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full")]
+        "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full",
+        "proved_by_attributes", "proved_by_profiler", "proved_by_operators_word", "refused")]
 
 
 class Range(ctypes.Structure):
