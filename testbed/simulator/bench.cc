@@ -23,7 +23,7 @@ double UserSeconds() {
 
 nlohmann::ordered_json Measure(const char* name, const Plan& plan) {
   const double begin = UserSeconds();
-  Run run(plan, 1);
+  Simulation run(plan, 1);
   const double built = UserSeconds();
   run.ToEnd({});
   const double seconds = UserSeconds() - built;

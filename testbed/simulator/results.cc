@@ -95,7 +95,7 @@ struct JobSums {
   }
 };
 
-JobSums SumsOf(const Run& run, size_t job) {
+JobSums SumsOf(const Simulation& run, size_t job) {
   JobSums sums;
   for (int kind = 0; kind < kTrafficKinds; ++kind) {
     sums.kinds[static_cast<size_t>(kind)] = run.CountersOf(job, static_cast<TrafficKind>(kind));
@@ -111,7 +111,7 @@ void AddDecisions(const Counters& gradient, Json* out) {
   (*out)["decisions"] = decisions;
 }
 
-void AddTraining(const Run& run, size_t job, Json* out) {
+void AddTraining(const Simulation& run, size_t job, Json* out) {
   const Training* training = run.training(job);
   if (training == nullptr) return;
   const auto& steps = run.metrics().steps(static_cast<uint8_t>(job));
@@ -140,7 +140,7 @@ void AddTraining(const Run& run, size_t job, Json* out) {
   if (!training->burst().empty()) line["burst_ms"] = Micros(training->burst().time().value) / 1e3;
 }
 
-void AddFlows(const Run& run, size_t job, Json* out) {
+void AddFlows(const Simulation& run, size_t job, Json* out) {
   const FlowSet* flows = run.flows(job);
   if (flows == nullptr) return;
   std::vector<Picoseconds> times;
@@ -148,7 +148,7 @@ void AddFlows(const Run& run, size_t job, Json* out) {
   (*out)["flow_us"] = Spread(times);
 }
 
-Json JobLine(const Run& run, size_t job) {
+Json JobLine(const Simulation& run, size_t job) {
   const JobSums sums = SumsOf(run, job);
   Json line;
   line["training_us"] = Micros(run.time_of(job).value);
@@ -176,7 +176,7 @@ Json JobLine(const Run& run, size_t job) {
   return line;
 }
 
-Json SummaryLine(const Run& run) {
+Json SummaryLine(const Simulation& run) {
   Json line;
   line["kind"] = "summary";
   line.update(JobLine(run, 0));
@@ -195,7 +195,7 @@ Json SummaryLine(const Run& run) {
 
 }  // namespace
 
-uint64_t BudgetViolations(const Run& run) {
+uint64_t BudgetViolations(const Simulation& run) {
   uint64_t violations = 0;
   for (size_t job = 0; job < run.jobs(); ++job) {
     const PolicyPlan& policy = (job == 0 ? run.plan().job : *run.plan().job2).policy;
@@ -220,7 +220,7 @@ std::string RunLine(const Plan& plan, uint64_t seed) {
   return line.dump();
 }
 
-std::string ResultLines(const Run& run) {
+std::string ResultLines(const Simulation& run) {
   std::string lines = RunLine(run.plan(), run.seed()) + "\n";
   for (size_t job = 0; job < run.jobs(); ++job) {
     for (const StepRecord& step : run.metrics().steps(static_cast<uint8_t>(job))) {
@@ -230,7 +230,7 @@ std::string ResultLines(const Run& run) {
   return lines + SummaryLine(run).dump() + "\n";
 }
 
-std::string Summary(const Run& run) {
+std::string Summary(const Simulation& run) {
   const Json line = SummaryLine(run);
   std::string text = fmt::format(
       "{} seed {}{}: {:.3f} ms, {} data packets, {:.2f} % of packets trimmed, {:.2f} % of bytes "

@@ -13,14 +13,14 @@ namespace forgive::sim {
 std::string RunLine(const Plan& plan, uint64_t seed);
 
 // All lines of a run that has ended. Nothing in them depends on the machine or on how long it took.
-std::string ResultLines(const Run& run);
+std::string ResultLines(const Simulation& run);
 
 // Broken budgets of a run that has ended: steps on which some rank's bound did not hold though its policy promises
 // it.
-uint64_t BudgetViolations(const Run& run);
+uint64_t BudgetViolations(const Simulation& run);
 
 // One paragraph for a person.
-std::string Summary(const Run& run);
+std::string Summary(const Simulation& run);
 
 }  // namespace forgive::sim
 

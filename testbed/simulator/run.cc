@@ -55,7 +55,7 @@ void Add(Counters* sum, const Counters& part) {
 
 }  // namespace
 
-Run::Run(const Plan& plan, uint64_t seed)
+Simulation::Simulation(const Plan& plan, uint64_t seed)
     : plan_(plan),
       seed_(seed),
       fabric_(plan.fabric, Draw(seed).Next(), &queue_, &arena_),
@@ -65,9 +65,9 @@ Run::Run(const Plan& plan, uint64_t seed)
   if (plan_.job2) AddJob(*plan_.job2);
 }
 
-Run::~Run() = default;
+Simulation::~Simulation() = default;
 
-void Run::AddJob(const JobPlan& plan) {
+void Simulation::AddJob(const JobPlan& plan) {
   const auto index = static_cast<uint8_t>(jobs_.size());
   Job& job = jobs_.emplace_back();
   if (plan.workload.pattern == Pattern::kTraining) {
@@ -88,7 +88,7 @@ void Run::AddJob(const JobPlan& plan) {
 
 // ---- The loop ----
 
-bool Run::ToEnd(const std::function<bool(const Progress&)>& tell) {
+bool Simulation::ToEnd(const std::function<bool(const Progress&)>& tell) {
   hosts_.Connect({});
   hosts_.Flush({});
   SimTime now{};
@@ -112,7 +112,7 @@ bool Run::ToEnd(const std::function<bool(const Progress&)>& tell) {
   return true;
 }
 
-void Run::Dispatch(SimTime now, const SimEvent& event) {
+void Simulation::Dispatch(SimTime now, const SimEvent& event) {
   switch (event.kind) {
     case SimEvent::Kind::kPortFree:
     case SimEvent::Kind::kArrival:
@@ -136,7 +136,7 @@ void Run::Dispatch(SimTime now, const SimEvent& event) {
   }
 }
 
-void Run::OnTimer(SimTime now, const SimEvent& event) {
+void Simulation::OnTimer(SimTime now, const SimEvent& event) {
   Job& job = jobs_[event.value & 0xff];
   if (job.training) {
     job.training->OnTimer(now, event.object, event.value >> 8);
@@ -146,7 +146,7 @@ void Run::OnTimer(SimTime now, const SimEvent& event) {
 }
 
 // What an event completed, and what that lets the jobs do.
-void Run::Complete(SimTime now) {
+void Simulation::Complete(SimTime now) {
   if (!begun_ && hosts_.connected()) Begin(now);
   Completion completion;
   while (hosts_.PopCompletion(&completion)) {
@@ -159,7 +159,7 @@ void Run::Complete(SimTime now) {
   }
 }
 
-void Run::Begin(SimTime now) {
+void Simulation::Begin(SimTime now) {
   begun_ = true;
   begin_ = now;
   for (Job& job : jobs_) {
@@ -175,7 +175,7 @@ void Run::Begin(SimTime now) {
 
 // ---- Sums ----
 
-uint64_t Run::PlannedBytes() const {
+uint64_t Simulation::PlannedBytes() const {
   uint64_t bytes = 0;
   for (const Job& job : jobs_) {
     if (job.flows) bytes += FlowBytes(*job.flows);
@@ -191,7 +191,7 @@ uint64_t Run::PlannedBytes() const {
   return bytes;
 }
 
-Progress Run::ProgressAt(SimTime now) const {
+Progress Simulation::ProgressAt(SimTime now) const {
   Progress progress;
   progress.now = now;
   const uint64_t planned = PlannedBytes();
@@ -204,7 +204,7 @@ Progress Run::ProgressAt(SimTime now) const {
   return progress;
 }
 
-Counters Run::CountersOf(size_t job, TrafficKind kind) const {
+Counters Simulation::CountersOf(size_t job, TrafficKind kind) const {
   Counters sum;
   for (EndpointIndex endpoint = 0; endpoint < hosts_.endpoints(); ++endpoint) {
     const EndpointSpec& spec = hosts_.spec(endpoint);
@@ -213,11 +213,11 @@ Counters Run::CountersOf(size_t job, TrafficKind kind) const {
   return sum;
 }
 
-Picoseconds Run::time_of(size_t job) const {
+Picoseconds Simulation::time_of(size_t job) const {
   return jobs_[job].training ? jobs_[job].training->end() - jobs_[job].training->begin() : jobs_[job].flows->time();
 }
 
-std::string Run::CheckConservation() const {
+std::string Simulation::CheckConservation() const {
   const std::string packets = fabric_.CheckConservation();
   if (!packets.empty()) return packets;
   if (arena_.in_use() != 0) return fmt::format("{} packets are still under way", arena_.in_use());

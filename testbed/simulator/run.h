@@ -29,10 +29,10 @@ struct Progress {
   SimTime now{};
 };
 
-class Run {
+class Simulation {
  public:
-  Run(const Plan& plan, uint64_t seed);
-  ~Run();
+  Simulation(const Plan& plan, uint64_t seed);
+  ~Simulation();
 
   // To the end, and on until no packet is under way. `tell` hears now and then; if it returns false, so does this.
   // Throws std::runtime_error for what should not happen: a connection that failed, a run that stands still.

@@ -78,7 +78,7 @@ int RunToFile(const Plan& plan, uint64_t seed, const std::string& file, bool qui
       throw PlanError(fmt::format("--json {}: cannot write there; name another file", file));
     }
   }
-  Run run(plan, seed);
+  Simulation run(plan, seed);
   {
     ProgressLine line;
     const bool ended = run.ToEnd([&](const Progress& progress) {
