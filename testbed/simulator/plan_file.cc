@@ -141,15 +141,19 @@ void ApplyTable(const File& file, const std::string& prefix, const toml::table& 
   }
 }
 
-// The sections of a table, in the order in which job2 exists before its keys are set.
+// The sections of a table: a second job begins as the first one is by then.
 void ApplySections(const File& file, const toml::table& table, Plan* plan) {
-  if (table.contains("job2") && !plan->job2) plan->job2 = plan->job;
-  for (const auto& [key, node] : table) {
-    if (!IsSection(key.str())) continue;
-    const toml::table* section = node.as_table();
-    if (section == nullptr) Fail(file.path, node, fmt::format("{} is a section: write [{}]", key.str(), key.str()));
-    ApplyTable(file, std::string(key.str()) + ".", *section, plan);
-  }
+  const auto apply = [&](bool second_job) {
+    for (const auto& [key, node] : table) {
+      if (!IsSection(key.str()) || (key.str() == "job2") != second_job) continue;
+      const toml::table* section = node.as_table();
+      if (section == nullptr) Fail(file.path, node, fmt::format("{} is a section: write [{}]", key.str(), key.str()));
+      if (second_job && !plan->job2) plan->job2 = plan->job;
+      ApplyTable(file, std::string(key.str()) + ".", *section, plan);
+    }
+  };
+  apply(false);
+  apply(true);
 }
 
 void CheckTopLevel(const File& file) {

@@ -239,6 +239,7 @@ void TransportKeys(TransportPlan* transport, Section keys) {
   keys.Choice("congestion_control", &transport->congestion_control,
               {{"astra", CongestionControlKind::kDcqcnAstra},
                {"paper", CongestionControlKind::kDcqcnPaper},
+               {"nscc", CongestionControlKind::kNscc},
                {"none", CongestionControlKind::kNone}});
   keys.Choice("congestion_restart", &transport->congestion_restart,
               {{"message", CongestionRestart::kAtMessage},

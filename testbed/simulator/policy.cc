@@ -94,7 +94,8 @@ Config TransportConfig(const JobPlan& plan, TrafficKind kind, const FabricPlan& 
   config.congestion_restart = transport.congestion_restart;
   // Not known to the pacer: at line rate the NIC paces.
   config.assumed_link_rate = fabric.host_link_rate;
-  const bool own_rtt = transport.congestion_rtt_us == 0;
+  const bool own_rtt =
+      transport.congestion_rtt_us == 0 || transport.congestion_control == CongestionControlKind::kNscc;
   config.base_rtt = own_rtt ? path.rtt : Microseconds(static_cast<int64_t>(transport.congestion_rtt_us));
   config.packet_overhead_bytes = kDataHeaderBytes + fabric.wire_overhead_bytes;
   config.pacing_burst_bytes = transport.pacing_burst_bytes;

@@ -59,8 +59,8 @@ Simulation::Simulation(const Plan& plan, uint64_t seed)
     : plan_(plan),
       seed_(seed),
       fabric_(plan.fabric, Draw(seed).Next(), &queue_, &arena_),
-      hosts_(Draw(seed + 1).Next(), &queue_, &arena_, &fabric_, &metrics_),
-      no_steps_(1, {0}, 0) {
+      no_steps_(1, {0}, 0),
+      hosts_(Draw(seed + 1).Next(), &queue_, &arena_, &fabric_, &metrics_) {
   AddJob(plan_.job);
   if (plan_.job2) AddJob(*plan_.job2);
 }
@@ -91,6 +91,7 @@ void Simulation::AddJob(const JobPlan& plan) {
 bool Simulation::ToEnd(const std::function<bool(const Progress&)>& tell) {
   hosts_.Connect({});
   hosts_.Flush({});
+  Complete({});  // a job without connections begins at once
   SimTime now{};
   SimEvent event;
   uint64_t until_look = kEventsPerLook;

@@ -73,9 +73,10 @@ class Simulation {
   PacketArena arena_;
   Metrics metrics_;
   Fabric fabric_;
-  Hosts hosts_;
+  // Endpoints close their receives in the step tables of the jobs, so these outlive the hosts.
   StepTable no_steps_;
   std::vector<Job> jobs_;
+  Hosts hosts_;
   std::vector<uint8_t> job_of_channel_;
   bool begun_ = false;
   SimTime begin_{};

@@ -127,7 +127,8 @@ TEST(Policy, ClosingARoundWaitsUntilAllButPIsThere) {
 }
 
 TEST(Policy, BoundingARoundClosesItWhateverHasArrived) {
-  const Outcome outcome = Play({"rule=bound-round", "exemption=never", "close_factor=0.3", "warm_up_steps=1"});
+  const Outcome outcome =
+      Play({"rule=bound-round", "exemption=never", "close_factor=0.3", "warm_up_steps=1", "window_bytes=40000"});
   EXPECT_GT(outcome.forgiven, outcome.budget);
   EXPECT_GT(outcome.skipped, 0u);
 }
