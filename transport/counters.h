@@ -59,6 +59,7 @@ struct Counters {
   uint64_t bad_crc = 0;
   uint64_t out_of_window = 0;
   uint64_t out_of_order = 0;  // dropped by go-back-N
+  uint64_t out_of_order_bytes = 0;
   uint64_t events_full = 0;
 };
 

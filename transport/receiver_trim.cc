@@ -32,8 +32,12 @@ FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const Da
 bool Receiver::DropsOutOfOrder(const DataHeader& header, const Segment& segment, bool trimmed) {
   if (segment.message == nullptr || segment.all.end <= scoreboard_.base()) return false;  // settled
   if (!trimmed && segment.all.begin <= scoreboard_.base()) return false;
-  if (trimmed) ++counters_->decisions[static_cast<size_t>(Decision::kNotForgivable)];
-  if (!trimmed) ++counters_->out_of_order;
+  if (trimmed) {
+    ++counters_->decisions[static_cast<size_t>(Decision::kNotForgivable)];
+  } else {
+    ++counters_->out_of_order;
+    counters_->out_of_order_bytes += header.payload_length;
+  }
   reports_.OnTrim(static_cast<uint32_t>(header.packet_number), {scoreboard_.base(), segment.all.end}, trimmed);
   return true;
 }

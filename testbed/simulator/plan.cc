@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cmath>
 
+#include "testbed/simulator/policy.h"
+
 namespace forgive::sim {
 namespace {
 
@@ -34,13 +36,29 @@ void ValidateTraining(const WorkloadPlan& workload, const std::string& job) {
   }
 }
 
+void ValidateTransport(const JobPlan& plan, const std::string& job) {
+  const TransportPlan& transport = plan.transport;
+  const auto fail = [&job](const std::string& what) { throw PlanError(job + what); };
+  if (transport.max_rto_us < transport.min_rto_us) {
+    fail(fmt::format("transport.max_rto_us = {}: at least min_rto_us, {}", transport.max_rto_us,
+                     transport.min_rto_us));
+  }
+  const bool sprays = transport.path_policy != PathPolicy::kSingle;
+  if (sprays != (transport.paths > 1)) {
+    fail(fmt::format("transport.paths = {}: path_policy single has 1, oblivious and reps have 2 to {}",
+                     transport.paths, kMaxPaths));
+  }
+  if (transport.recovery != Recovery::kGoBackN) return;
+  if (sprays) fail("transport.recovery = go-back-n: it needs packets in order, so path_policy = single");
+  if (MarksEligible(plan.policy)) {
+    fail("transport.recovery = go-back-n: its receivers forgive nothing, so policy.rule is none or shed");
+  }
+}
+
 void ValidateJob(const JobPlan& plan, const FabricPlan& fabric, const std::string& job) {
   const WorkloadPlan& workload = plan.workload;
   const auto fail = [&job](const std::string& what) { throw PlanError(job + what); };
-  if (plan.transport.max_rto_us < plan.transport.min_rto_us) {
-    fail(fmt::format("transport.max_rto_us = {}: at least min_rto_us, {}", plan.transport.max_rto_us,
-                     plan.transport.min_rto_us));
-  }
+  ValidateTransport(plan, job);
   if (workload.pattern != Pattern::kTraining) {
     if (workload.pattern == Pattern::kIncast && workload.fan_in >= fabric.hosts()) {
       fail(fmt::format("workload.fan_in = {}: the fabric has {} hosts besides the one they send to", workload.fan_in,

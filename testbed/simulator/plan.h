@@ -104,6 +104,9 @@ struct TransportPlan {
   uint64_t window_bytes = 0;        // 0: one bandwidth-delay product of the pair
   uint32_t max_payload_bytes = kMaxPayloadBytes;
   uint32_t report_every_packets = 1;
+  Recovery recovery = Recovery::kSelectiveRepeat;
+  PathPolicy path_policy = PathPolicy::kSingle;
+  uint32_t paths = 1;
   uint64_t min_rto_us = 1000;
   uint64_t max_rto_us = 1000;
   bool rto_backoff = false;

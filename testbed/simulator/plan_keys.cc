@@ -249,6 +249,11 @@ void TransportKeys(TransportPlan* transport, Section keys) {
   keys.Integer("window_bytes", &transport->window_bytes, 0, 1 << 28);
   keys.Integer("max_payload_bytes", &transport->max_payload_bytes, 64, kMaxPayloadBytes);
   keys.Integer("report_every_packets", &transport->report_every_packets, 1, 1024);
+  keys.Choice("recovery", &transport->recovery,
+              {{"selective-repeat", Recovery::kSelectiveRepeat}, {"go-back-n", Recovery::kGoBackN}});
+  keys.Choice("path_policy", &transport->path_policy,
+              {{"single", PathPolicy::kSingle}, {"oblivious", PathPolicy::kOblivious}, {"reps", PathPolicy::kReps}});
+  keys.Integer("paths", &transport->paths, 1, kMaxPaths);
   keys.Integer("min_rto_us", &transport->min_rto_us, 1, 10000000);
   keys.Integer("max_rto_us", &transport->max_rto_us, 1, 100000000);
   keys.Flag("rto_backoff", &transport->rto_backoff);

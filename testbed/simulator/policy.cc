@@ -101,6 +101,9 @@ Config TransportConfig(const JobPlan& plan, TrafficKind kind, const FabricPlan& 
   config.pacing_burst_bytes = transport.pacing_burst_bytes;
   config.report_every_packets = transport.report_every_packets;
   config.max_report_delay = path.rtt / 4;
+  config.recovery = transport.recovery;
+  config.path_policy = transport.path_policy;
+  config.paths = transport.paths;
   config.initial_rtt = path.rtt;
   config.min_rto = Microseconds(static_cast<int64_t>(transport.min_rto_us));
   config.max_rto = Microseconds(static_cast<int64_t>(transport.max_rto_us));

@@ -81,6 +81,7 @@ Json TrafficOf(const Counters& counters) {
               {"lost_by_rack", counters.lost_by_rack},
               {"duplicate_bytes", counters.duplicate_bytes},
               {"late_bytes", counters.late_bytes},
+              {"out_of_order_bytes", counters.out_of_order_bytes},
               {"skipped_bytes", counters.skipped_bytes},
               {"timeouts", counters.timeouts},
               {"rate_cuts", counters.rate_cuts_mark + counters.rate_cuts_trim + counters.rate_cuts_timeout}};

@@ -39,6 +39,7 @@ void Add(Counters* sum, const Counters& part) {
   sum->received_bytes += part.received_bytes;
   sum->duplicate_bytes += part.duplicate_bytes;
   sum->late_bytes += part.late_bytes;
+  sum->out_of_order_bytes += part.out_of_order_bytes;
   sum->forgiven_bytes += part.forgiven_bytes;
   sum->contributions_lost += part.contributions_lost;
   sum->packets_received += part.packets_received;
@@ -238,9 +239,9 @@ std::string Simulation::CheckConservation() const {
   const Hosts::Bytes& bytes = hosts_.bytes();
   if (all.sent_bytes != bytes.sent)
     return fmt::format("transport sent {} bytes, hosts {}", all.sent_bytes, bytes.sent);
-  if (all.received_bytes + all.duplicate_bytes + all.late_bytes != bytes.arrived) {
-    return fmt::format("{} bytes arrived, the transport knows of {}", bytes.arrived,
-                       all.received_bytes + all.duplicate_bytes + all.late_bytes);
+  const uint64_t known = all.received_bytes + all.duplicate_bytes + all.late_bytes + all.out_of_order_bytes;
+  if (known != bytes.arrived) {
+    return fmt::format("{} bytes arrived, the transport knows of {}", bytes.arrived, known);
   }
   if (bytes.sent < bytes.arrived + bytes.arrived_trimmed) return "more bytes arrived, whole or cut, than were sent";
   const bool lost = fabric_.counters().drops_total() != 0;

@@ -100,6 +100,21 @@ TEST_F(PlanFile, RefusesWhatNoFabricOrWorkloadCanBe) {
   EXPECT_TRUE(Has(Refusal("base", {"ranks_per_leaf=4", "tp=4", "dp=2", "ecn_min_bytes=5000000"}), "ecn"));
 }
 
+TEST_F(PlanFile, GivesGoBackNOnePathAndNothingToForgive) {
+  Write("base", "[fabric]\nleaves = 8\n[policy]\nrule = \"none\"\n[workload]\nburst_step = 1\n");
+  EXPECT_EQ(Read("base", {"recovery=go-back-n"}).job.transport.recovery, Recovery::kGoBackN);
+  EXPECT_TRUE(Has(Refusal("base", {"recovery=go-back-n", "rule=forgive"}), "policy.rule is none or shed"));
+  EXPECT_TRUE(
+      Has(Refusal("base", {"recovery=go-back-n", "path_policy=reps", "paths=8"}), "so path_policy = single"));
+}
+
+TEST_F(PlanFile, WantsAsManyPathsAsThePolicyCanUse) {
+  Write("base", "[fabric]\nleaves = 8\n[workload]\nburst_step = 1\n");
+  EXPECT_TRUE(Has(Refusal("base", {"paths=8"}), "transport.paths = 8: path_policy single has 1"));
+  EXPECT_TRUE(Has(Refusal("base", {"path_policy=oblivious"}), "transport.paths = 1"));
+  EXPECT_EQ(Read("base", {"path_policy=reps", "paths=8"}).job.transport.paths, 8u);
+}
+
 TEST_F(PlanFile, GivesASecondJobTheFirstOnesKeysAndThenItsOwn) {
   Write("two",
         "[fabric]\nhosts_per_leaf = 16\n[workload]\nsteps = 6\nburst_step = 1\n[job2.workload]\nfirst_host = 8\n"

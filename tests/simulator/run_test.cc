@@ -40,6 +40,23 @@ TEST(Run, AccountsForEveryByteWhereTheFabricDropsInsteadOfTrimming) {
   EXPECT_EQ(lines.back()["conservation"], true);
 }
 
+TEST(Run, GoBackNAccountsForWhatItDropsAndSendsMoreAgainThanSelectiveRepeat) {
+  const auto selective = Parsed(Lines({"rule=none", "congestion_control=none"}, 1)).back();
+  const auto back = Parsed(Lines({"rule=none", "congestion_control=none", "recovery=go-back-n"}, 1)).back();
+  EXPECT_EQ(back["conservation"], true);
+  EXPECT_GT(selective["trims"], 0);
+  EXPECT_GT(back["retransmitted_bytes"], 2 * selective["retransmitted_bytes"].get<uint64_t>());
+}
+
+TEST(Run, SpraysOverPathsAndUnderNsccWithEveryByteAccountedFor) {
+  for (const char* policy : {"oblivious", "reps"}) {
+    const auto lines = Parsed(Lines({"rule=forgive", "fabric.spines=2", "congestion_control=nscc", "paths=16",
+                                     "ecmp_unit=connection", std::string("path_policy=") + policy}, 1));
+    EXPECT_EQ(lines.back()["conservation"], true) << policy;
+    EXPECT_EQ(lines.back()["budget_violations"], 0) << policy;
+  }
+}
+
 TEST(Run, WritesARunLineALineAStepAndASummary) {
   const auto lines = Parsed(Lines({"rule=forgive"}, 1));
   ASSERT_EQ(lines.size(), 6u);

@@ -113,6 +113,7 @@ TEST_F(GoBackNReceiver, DropsWhatIsOutOfOrderAndAsksFromRcvNxt) {
   EXPECT_EQ(receiver.rcv_nxt(), kPayload);
   EXPECT_EQ(memory[2 * kPayload], 0xee);
   EXPECT_EQ(counters.out_of_order, 1u);
+  EXPECT_EQ(counters.out_of_order_bytes, kPayload);
   ASSERT_TRUE(receiver.NextReport(kStart, &report));
   EXPECT_FALSE(report.trimmed);
   ASSERT_EQ(report.request_count, 1u);
