@@ -81,16 +81,17 @@ void Training::Send(SimTime now, ChannelIndex channel) {
 
 // ---- Streams ----
 
-void Training::StartStreams(SimTime now, uint32_t index) {
+void Training::StartStreams(SimTime now, uint32_t index, TrafficKind kind) {
   Rank& rank = ranks_[index];
   const WorkloadPlan& workload = plan_.workload;
-  const uint32_t count = workload.dp_stream_count();
-  const uint32_t at_once = workload.dp_streams_at_once == 0 ? count : workload.dp_streams_at_once;
+  const bool tensor = kind == TrafficKind::kTensor;
+  const uint32_t count = tensor ? workload.tp_streams : workload.dp_stream_count();
+  const uint32_t at_once = workload.streams_at_once == 0 ? count : workload.streams_at_once;
   while (rank.next_stream < count && rank.next_stream + rank.streams_left < count + at_once) {
     const uint32_t stream = rank.next_stream++;
-    if (workload.dp_algorithm == Algorithm::kRing) {
-      rank.ring[stream].running = true;
-      AdvanceRing(now, index, stream, TrafficKind::kGradient);
+    if (tensor || workload.dp_algorithm == Algorithm::kRing) {
+      (tensor ? rank.tensor : rank.ring)[stream].running = true;
+      AdvanceRing(now, index, stream, kind);
     } else {
       rank.direct[stream].running = true;
       AdvanceDirect(now, index, stream);
@@ -145,7 +146,7 @@ void Training::SendDirect(SimTime now, uint32_t, Direct* direct) {
 void Training::EndStream(SimTime now, uint32_t index, TrafficKind kind) {
   Rank& rank = ranks_[index];
   if (--rank.streams_left != 0) {
-    if (kind == TrafficKind::kGradient) StartStreams(now, index);
+    StartStreams(now, index, kind);
     return;
   }
   if (kind == TrafficKind::kTensor) {

@@ -38,6 +38,7 @@ struct WorkloadPlan {
   std::vector<uint64_t> critical_steps{1, 2, 3, 20};
   uint64_t compute_us = 5376;   // before each tensor-parallel all-reduce, and after the gradient all-reduce
   uint32_t tp_all_reduces = 4;  // a step
+  uint32_t streams_at_once = 0;  // of one all-reduce; 0: all
   uint64_t tp_bytes = 64u << 20;
   uint32_t tp_streams = 4;
   bool tp_on_fabric = true;  // false: on NVLink, tp_us each
@@ -47,8 +48,7 @@ struct WorkloadPlan {
   uint32_t dp_streams = 4;
   bool seed_exact = false;  // a remainder of dp_bytes / dp_streams is a stream as large as the others
   Algorithm dp_algorithm = Algorithm::kDirect;
-  uint32_t fan_in = 7;              // direct: peers that send to a rank at once
-  uint32_t dp_streams_at_once = 0;  // 0: all
+  uint32_t fan_in = 7;  // direct: peers that send to a rank at once
 
   // Flows from the burst_flows data-parallel peers of burst_rank, when its gradient all-reduce of burst_step begins.
   uint32_t burst_flows = 0;

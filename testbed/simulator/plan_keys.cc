@@ -196,6 +196,7 @@ void WorkloadKeys(WorkloadPlan* workload, Section keys) {
   keys.List("critical_steps", &workload->critical_steps);
   keys.Integer("compute_us", &workload->compute_us, 0, 1000000000);
   keys.Integer("tp_all_reduces", &workload->tp_all_reduces, 0, 1000);
+  keys.Integer("streams_at_once", &workload->streams_at_once, 0, 64);
   keys.Integer("tp_bytes", &workload->tp_bytes, 1, kMostBytes);
   keys.Integer("tp_streams", &workload->tp_streams, 1, 64);
   keys.Flag("tp_on_fabric", &workload->tp_on_fabric);
@@ -205,7 +206,6 @@ void WorkloadKeys(WorkloadPlan* workload, Section keys) {
   keys.Flag("seed_exact", &workload->seed_exact);
   keys.Choice("dp_algorithm", &workload->dp_algorithm, {{"direct", Algorithm::kDirect}, {"ring", Algorithm::kRing}});
   keys.Integer("fan_in", &workload->fan_in, 1, 1023);
-  keys.Integer("dp_streams_at_once", &workload->dp_streams_at_once, 0, 64);
   keys.Integer("burst_flows", &workload->burst_flows, 0, 1023);
   keys.Integer("burst_bytes", &workload->burst_bytes, 1, kMostMessageBytes - 1);
   keys.Integer("burst_rank", &workload->burst_rank, 0, 65535);

@@ -104,10 +104,8 @@ void Training::BeginTensor(SimTime now, uint32_t index) {
   }
   rank.phase = Phase::kTensor;
   rank.streams_left = plan_.workload.tp_streams;
-  for (Ring& ring : rank.tensor) ring.running = true;
-  for (uint32_t stream = 0; stream < plan_.workload.tp_streams; ++stream) {
-    AdvanceRing(now, index, stream, TrafficKind::kTensor);
-  }
+  rank.next_stream = 0;
+  StartStreams(now, index, TrafficKind::kTensor);
 }
 
 void Training::EndTensor(SimTime now, uint32_t index) {
@@ -134,7 +132,7 @@ void Training::BeginGradient(SimTime now, uint32_t index) {
   rank.next_stream = 0;
   metrics_->OnGradientBegin(job_, index, now, rank.steps->Find(rank.step));
   ArmClose(now, index);
-  StartStreams(now, index);
+  StartStreams(now, index, TrafficKind::kGradient);
 }
 
 void Training::EndGradient(SimTime now, uint32_t index) {

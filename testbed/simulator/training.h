@@ -115,7 +115,7 @@ class Training {
   void CloseRound(SimTime now, uint32_t rank);
 
   // Collectives: collectives.cc.
-  void StartStreams(SimTime now, uint32_t rank);
+  void StartStreams(SimTime now, uint32_t rank, TrafficKind kind);
   void AdvanceRing(SimTime now, uint32_t rank, uint32_t stream, TrafficKind kind);
   void AdvanceDirect(SimTime now, uint32_t rank, uint32_t stream);
   void SendDirect(SimTime now, uint32_t rank, Direct* direct);

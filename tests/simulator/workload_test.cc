@@ -33,6 +33,20 @@ TEST(Training, ARingOnAnIdleLeafTakesItsRoundsOfAMessageAndAWayEach) {
   }
 }
 
+TEST(Training, StreamsOneAtATimeWaitForEachOther) {
+  const auto time = [](const char* at_once) {
+    const Plan plan = SmallPlan({"tp=2", "dp=1", "tp_all_reduces=1", "tp_streams=4", "tp_bytes=65536", "steps=1",
+                                 "critical_steps=[1]", std::string("streams_at_once=") + at_once});
+    Simulation run(plan, 1);
+    EXPECT_TRUE(run.ToEnd({}));
+    return run.metrics().steps(0)[0].tensor_times.at(0).value;
+  };
+  // Two rounds of 10 us of way each; the bytes of a message take 0.2 us.
+  EXPECT_LT(time("0"), 2 * 11'000'000);
+  EXPECT_GT(time("2"), 2 * 2 * 10'000'000);
+  EXPECT_GT(time("1"), 4 * 2 * 10'000'000);
+}
+
 TEST(Training, AStepIsItsComputeAndItsCollectives) {
   const Plan plan = SmallPlan({"tp=1", "dp=1", "tp_all_reduces=3", "tp_on_fabric=false", "tp_us=40", "compute_us=100",
                                "steps=2", "ranks_per_leaf=1"});
