@@ -10,7 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <nlohmann/json.hpp>
-#include <regex>
+#include <string_view>
 
 #include "ring_steps.h"
 
@@ -177,10 +177,10 @@ bool Say(const Interface& forgive, const std::function<bool(const forgive_stats_
 
 // The UDP port of the engine, from the line at init.
 uint16_t EnginePort() {
-  const std::regex pattern("udp 127\\.0\\.0\\.1:([0-9]+)");
-  std::smatch match;
+  constexpr std::string_view kBefore = "udp 127.0.0.1:";
   for (const std::string& line : LogLines()) {
-    if (std::regex_search(line, match, pattern)) return static_cast<uint16_t>(std::stoi(match[1]));
+    const size_t at = line.find(kBefore);
+    if (at != std::string::npos) return static_cast<uint16_t>(std::stoi(line.substr(at + kBefore.size())));
   }
   ADD_FAILURE() << "no line names the engine's port";
   return 0;
