@@ -158,6 +158,15 @@ INSTANTIATE_TEST_SUITE_P(Api, EligibilityByAttributes, ::testing::Values(11, 12)
 
 // NCCL's side of the profiler, v3 to v6: it holds the handles that the profiler returned.
 struct FakeProfiler {
+  FakeProfiler() = default;
+  FakeProfiler(const FakeProfiler&) = delete;
+  FakeProfiler& operator=(const FakeProfiler&) = delete;
+  ~FakeProfiler() {
+    if (v3 != nullptr) v3->finalize(context);
+    if (v4 != nullptr) v4->finalize(context);
+    if (v5 != nullptr) v5->finalize(context);
+  }
+
   const nccl::ProfilerV3* v3 = nullptr;
   const nccl::ProfilerV4* v4 = nullptr;
   const nccl::ProfilerV5* v5 = nullptr;

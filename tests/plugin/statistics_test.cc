@@ -195,13 +195,16 @@ TEST(PluginCounters, CountACutPacketThatNoSwitchAnswersForAsTruncated) {
     engine.sin_port = htons(EnginePort());
     engine.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(sendto(fd, header, sizeof(header), 0, reinterpret_cast<const sockaddr*>(&engine), sizeof(engine)),
-              static_cast<ssize_t>(sizeof(header)));
+    // Again until one has come: a datagram may be lost on a busy machine.
+    EXPECT_TRUE(Say(forgive, [&](const forgive_stats_t& totals) {
+      if (totals.truncated != 0) return true;
+      EXPECT_EQ(sendto(fd, header, sizeof(header), 0, reinterpret_cast<const sockaddr*>(&engine), sizeof(engine)),
+                static_cast<ssize_t>(sizeof(header)));
+      return false;
+    }));
     close(fd);
-    EXPECT_TRUE(Say(forgive, [](const forgive_stats_t& totals) { return totals.truncated == 1; }));
-    // Where the raw path is permitted it has seen the packet, and nobody else.
-    const bool raw_path = LogContains("raw path for cut packets");
-    EXPECT_EQ(Totals(forgive).raw_packets, raw_path ? 1u : 0u);
+    // Where the raw path is permitted it has seen the packets, and nobody else.
+    EXPECT_EQ(Totals(forgive).raw_packets != 0, LogContains("raw path for cut packets"));
     EXPECT_EQ(Totals(forgive).send_errors, 0u);
   });
 }
