@@ -27,7 +27,8 @@ constexpr size_t kEvents = 8192;
 // The identity of our events at NCCL's callback: "FORG", version 1.
 constexpr int64_t kPluginId = (int64_t{0x464f5247} << 16) | 1;
 
-// An event in words that are read and written one by one; `number` says, before and after, whose they are.
+// An event in words that are read and written one by one; `number` says, before and after, whose they are. Each word is
+// released after number's 0 and acquired before the second look at number: who read a newer word sees that number left.
 struct Event {
   std::atomic<uint64_t> number{0};
   std::atomic<uint64_t> flags{0};
@@ -53,15 +54,14 @@ class EventTable {
   void* Add(const ProfiledPost& post) {
     const uint64_t number = next_.fetch_add(1, std::memory_order_relaxed);
     Event& event = events_[number % kEvents];
-    event.number.store(0, std::memory_order_release);
-    std::atomic_thread_fence(std::memory_order_release);
+    event.number.store(0, std::memory_order_relaxed);
     const uint64_t flags = Bit(post.known, kKnown) | Bit(post.ring, kRing) | Bit(post.simple, kSimple) |
                            Bit(post.floating_point, kFloat) | Bit(post.stamped, kStamped) |
                            Bit(post.captured, kCaptured);
-    event.flags.store(flags | static_cast<uint64_t>(post.operation) << kOperationShift, std::memory_order_relaxed);
-    event.sizes.store(uint64_t{post.ring_ranks} << 32 | post.message, std::memory_order_relaxed);
-    event.count.store(post.count, std::memory_order_relaxed);
-    event.epoch.store(post.epoch, std::memory_order_relaxed);
+    event.flags.store(flags | static_cast<uint64_t>(post.operation) << kOperationShift, std::memory_order_release);
+    event.sizes.store(uint64_t{post.ring_ranks} << 32 | post.message, std::memory_order_release);
+    event.count.store(post.count, std::memory_order_release);
+    event.epoch.store(post.epoch, std::memory_order_release);
     event.number.store(number, std::memory_order_release);
     return reinterpret_cast<void*>(uint64_t{kind_} << kKindShift | number);
   }
@@ -74,11 +74,10 @@ class EventTable {
     if (value >> kKindShift != kind_ || number == 0) return post;
     const Event& event = events_[number % kEvents];
     if (event.number.load(std::memory_order_acquire) != number) return post;
-    const uint64_t flags = event.flags.load(std::memory_order_relaxed);
-    const uint64_t sizes = event.sizes.load(std::memory_order_relaxed);
-    post.count = event.count.load(std::memory_order_relaxed);
-    post.epoch = event.epoch.load(std::memory_order_relaxed);
-    std::atomic_thread_fence(std::memory_order_acquire);
+    const uint64_t flags = event.flags.load(std::memory_order_acquire);
+    const uint64_t sizes = event.sizes.load(std::memory_order_acquire);
+    post.count = event.count.load(std::memory_order_acquire);
+    post.epoch = event.epoch.load(std::memory_order_acquire);
     if (event.number.load(std::memory_order_relaxed) != number) return ProfiledPost();
     post.known = (flags & kKnown) != 0;
     post.operation = static_cast<Operation>(flags >> kOperationShift & 0xff);
