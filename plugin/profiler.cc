@@ -27,8 +27,9 @@ constexpr size_t kEvents = 8192;
 // The identity of our events at NCCL's callback: "FORG", version 1.
 constexpr int64_t kPluginId = (int64_t{0x464f5247} << 16) | 1;
 
-// An event in words that are read and written one by one; `number` says, before and after, whose they are. Each word is
-// released after number's 0 and acquired before the second look at number: who read a newer word sees that number left.
+// An event in words that are read and written one by one; `number` says, before and after, whose they are. Each word
+// is released after number's 0 and acquired before the second look at number: who read a newer word sees that number
+// has left.
 struct Event {
   std::atomic<uint64_t> number{0};
   std::atomic<uint64_t> flags{0};
