@@ -123,7 +123,11 @@ uint64_t CallClock::calls() {
   return calls;
 }
 
+// The bound is the product's: under a sanitizer the engine that a call waits for takes many times as long.
 void CallClock::ExpectNothingBlocked() {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  return;
+#endif
   EXPECT_EQ(Blocking(), "") << "a call must not block for more than a millisecond";
 }
 
