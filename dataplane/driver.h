@@ -18,6 +18,8 @@ struct DriverCounters {
   uint64_t truncated = 0;        // datagrams that a local buffer cut: drops
   uint64_t raw_packets = 0;      // cut packets that only the raw path saw
   uint64_t faults_injected = 0;  // by the fault-injecting driver
+
+  friend bool operator==(const DriverCounters&, const DriverCounters&) = default;
 };
 
 // One local UDP port of one device. Called by one thread, the engine's, which also destroys it (any thread may destroy

@@ -254,6 +254,8 @@ void PollLoop::IdleTurn(TimePoint now) {
     idle_ = true;
     idle_since_ = now;
   }
+  // A driver may have dropped all that came: nothing was done, and yet there is something to tell.
+  if (CountersOfDrivers() != published_drivers_) publish_due_ = true;
   if (!options_.busy_poll) {
     const Nanoseconds spin = contended_ > 0 ? kSpinTimeContended : kSpinTime;
     const TimePoint deadline = NextDeadline(now);
@@ -316,12 +318,16 @@ void PollLoop::Sleep(TimePoint deadline) {
   }
 }
 
+DriverCounters PollLoop::CountersOfDrivers() const {
+  DriverCounters sum;
+  for (const std::unique_ptr<Device>& device : devices_) AddCounters(device->driver->counters(), &sum);
+  return sum;
+}
+
 void PollLoop::PublishSnapshot(TimePoint now) {
   EngineSnapshot snapshot;
-  for (const std::unique_ptr<Device>& device : devices_) {
-    AddCounters(device->endpoint->counters(), &snapshot.counters);
-    AddCounters(device->driver->counters(), &snapshot.driver);
-  }
+  for (const std::unique_ptr<Device>& device : devices_) AddCounters(device->endpoint->counters(), &snapshot.counters);
+  snapshot.driver = published_drivers_ = CountersOfDrivers();
   snapshot.turns = turns_;
   snapshot_.Store(snapshot);
   publish_due_ = false;

@@ -113,6 +113,7 @@ class PollLoop {
   TimePoint NextDeadline(TimePoint now) const;
   void Sleep(TimePoint deadline);
   void PublishSnapshot(TimePoint now);
+  DriverCounters CountersOfDrivers() const;
 
   // poll_requests.cc: requests in, events out
   void Post(TimePoint now, const Command& command);
@@ -158,6 +159,7 @@ class PollLoop {
   TimePoint next_publish_{};
   bool publish_due_ = true;
   Published<EngineSnapshot> snapshot_;
+  DriverCounters published_drivers_;  // as the newest snapshot has them
   bool stop_ = false;  // set on the thread by a control call
   std::thread thread_;
 };
