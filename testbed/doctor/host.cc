@@ -3,10 +3,11 @@
 #include "testbed/doctor/host.h"
 
 #include <cctype>
-#include <charconv>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::doctor {
 
@@ -21,10 +22,7 @@ std::optional<int64_t> ReadNumber(const std::string& path) { return ToNumber(Rea
 
 std::optional<int64_t> ToNumber(const std::string& text) {
   int64_t value = 0;
-  const char* const last = text.data() + text.size();
-  const auto [end, error] = std::from_chars(text.data(), last, value);
-  if (error != std::errc() || end != last) return std::nullopt;
-  return value;
+  return ParseNumber(text, &value) ? std::optional(value) : std::nullopt;
 }
 
 std::string Variable(const char* name) {
