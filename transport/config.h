@@ -33,6 +33,7 @@ enum class ExemptionRule : uint8_t { kByBudget, kOff, kAlways };
 struct Experiments {
   ExemptionRule exemption = ExemptionRule::kByBudget;
   bool vesting = true;  // off: the whole budget may be spent at once
+  Fraction forgives_from{0};  // of the expected bytes: nothing is forgiven before so many were received
   bool bounded = true;  // off: whatever is trimmed of a forgivable message is forgiven
   // A receiver gives up what is missing of a forgivable message once all but p of it is settled.
   bool gives_up_tails = false;

@@ -14,6 +14,7 @@ StepTable::StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint6
       forgiveness_probability_(forgiveness_probability),
       draw_(seed),
       vesting_(experiments.vesting),
+      forgives_from_(experiments.forgives_from),
       bounded_(experiments.bounded) {
   FORGIVE_CHECK(max_steps > 0);
   FORGIVE_CHECK(max_steps < UINT16_MAX);
@@ -155,6 +156,9 @@ Decision StepTable::Decide(StepIndex index, uint64_t bytes) {
   // forgiven + len <= p (received + forgiven + len), in parts per million.
   const bool vested = charged * Fraction::kOne <= (charged + account.received) * account.p.ppm;
   if (vesting_ && !vested) return Decision::kNotVested;
+  if (uint128{account.received} * Fraction::kOne < uint128{account.expected} * forgives_from_.ppm) {
+    return Decision::kNotVested;
+  }
   // Expected is a prediction: more may arrive than the budget was sized for.
   if (bounded_ && charged > account.budget) return Decision::kOverBudget;
   if (!draw_(forgiveness_probability_)) return Decision::kDrawRefused;

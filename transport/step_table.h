@@ -119,6 +119,7 @@ class StepTable {
   Fraction forgiveness_probability_;
   Draw draw_;
   bool vesting_;
+  Fraction forgives_from_;
   bool bounded_;
   uint64_t changes_ = 0;
   uint64_t newest_step_ = 0;

@@ -24,6 +24,7 @@ struct Options {
   std::string plans = FORGIVE_SIM_PLANS;
   std::string name;
   std::string json_file;
+  std::string ledger_file;
   uint64_t seed = 1;
   std::vector<uint64_t> seeds;
   std::vector<std::string> assignments;
@@ -56,7 +57,7 @@ void Show(const Options& options) {
 int RunOne(const Options& options) {
   CatchInterrupts();
   return RunToFile(ReadPlan(options.plans, options.name, options.assignments, options.scale), options.seed,
-                   options.json_file, options.quiet);
+                   {options.json_file, options.ledger_file}, options.quiet);
 }
 
 int RunSweep(const Options& options) {
@@ -100,6 +101,7 @@ int Main(int argc, char** argv) {
   AddPlanOptions(run, &options, "PLAN");
   run->add_option("--seed", options.seed, "chance: hashes, marks, draws");
   run->add_option("--json", options.json_file, "file for the results; else standard output");
+  run->add_option("--ledger", options.ledger_file, "file (CSV) for the forgiven ranges");
   run->add_flag("--quiet", options.quiet, "no progress");
   CLI::App* sweep = add("sweep", "all runs of a family; goes on where it was stopped");
   AddPlanOptions(sweep, &options, "FAMILY");

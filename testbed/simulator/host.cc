@@ -196,7 +196,15 @@ void Hosts::OnTransportEvent(SimTime now, EndpointIndex endpoint, const Event& e
       completions_.push_back({true, channel, event.cookie, event.size});
       break;
     case Event::Kind::kForgiven:
-      metrics_->OnForgiven(state.spec.job, state.spec.rank, now, event.length);
+      metrics_->OnForgiven({.time = now,
+                            .step = static_cast<uint32_t>(event.step),
+                            .rank = state.spec.rank,
+                            .connection = channel,
+                            .message = event.message,
+                            .offset = event.offset,
+                            .length = event.length,
+                            .contributions = event.contributions,
+                            .job = state.spec.job});
       break;
     case Event::Kind::kIncomingRefused:
     case Event::Kind::kFailed:

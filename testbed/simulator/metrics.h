@@ -12,6 +12,19 @@
 
 namespace forgive::sim {
 
+// A range that was forgiven: bytes [offset, offset + length) of a connection's message.
+struct LedgerLine {
+  SimTime time;
+  uint32_t step;
+  uint32_t rank;
+  uint32_t connection;
+  uint32_t message;
+  uint32_t offset;
+  uint32_t length;
+  uint32_t contributions;
+  uint8_t job;
+};
+
 // What a connection carries. kFlow: a burst, or a pattern's flow.
 enum class TrafficKind : uint8_t { kTensor, kGradient, kFlow };
 inline constexpr int kTrafficKinds = 3;
@@ -67,13 +80,18 @@ class Metrics {
   void OnTrim(uint8_t job, uint32_t rank, SimTime now, uint32_t bytes) {
     jobs_[job].ranks[rank].notes.push_back({now, bytes, 0, Progress(jobs_[job].ranks[rank])});
   }
-  void OnForgiven(uint8_t job, uint32_t rank, SimTime now, uint32_t bytes) {
-    jobs_[job].ranks[rank].notes.push_back({now, 0, bytes, Progress(jobs_[job].ranks[rank])});
+  void OnForgiven(const LedgerLine& line) {
+    Rank* rank = &jobs_[line.job].ranks[line.rank];
+    rank->notes.push_back({line.time, 0, line.length, Progress(*rank)});
+    if (keeps_ledger_) ledger_.push_back(line);
   }
   void OnReport(uint8_t job, uint32_t channel, SimTime now, bool eligible, bool exhausted);
   // Ends every flow that is still open.
   void Finish(SimTime now);
 
+  // Forgiven ranges are kept from now on: 40 bytes each.
+  void KeepLedger() { keeps_ledger_ = true; }
+  const std::vector<LedgerLine>& ledger() const { return ledger_; }
   const std::vector<StepRecord>& steps(uint8_t job) const { return jobs_[job].steps; }
   const ExemptionRecord& exemption(uint8_t job) const { return jobs_[job].exemption; }
 
@@ -111,6 +129,8 @@ class Metrics {
 
   std::vector<Job> jobs_;
   std::vector<Flow> flows_;  // by channel
+  bool keeps_ledger_ = false;
+  std::vector<LedgerLine> ledger_;
 };
 
 }  // namespace forgive::sim

@@ -87,6 +87,7 @@ struct PolicyPlan {
   Fraction p_high{100000};
   Fraction forgiveness_probability{Fraction::kOne};
   bool vesting = true;
+  Fraction forgives_from{0};  // of a step's expected bytes
   ExemptionRule exemption = ExemptionRule::kByBudget;
   Eligible eligible = Eligible::kAll;
   uint32_t shed_marker_bytes = 64;

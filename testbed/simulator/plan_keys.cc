@@ -226,6 +226,7 @@ void PolicyKeys(PolicyPlan* policy, Section keys) {
   keys.Share("p_high", &policy->p_high);
   keys.Share("forgiveness_probability", &policy->forgiveness_probability);
   keys.Flag("vesting", &policy->vesting);
+  keys.Share("forgives_from", &policy->forgives_from);
   keys.Choice(
       "exemption", &policy->exemption,
       {{"budget", ExemptionRule::kByBudget}, {"never", ExemptionRule::kOff}, {"always", ExemptionRule::kAlways}});

@@ -17,6 +17,7 @@ Experiments ExperimentsOf(const PolicyPlan& policy) {
   Experiments experiments;
   experiments.exemption = policy.exemption;
   experiments.vesting = PromisesVesting(policy);
+  experiments.forgives_from = policy.forgives_from;
   experiments.bounded = PromisesBudget(policy);
   switch (policy.rule) {
     case LossRule::kNone:

@@ -196,6 +196,17 @@ Json SummaryLine(const Simulation& run) {
 
 }  // namespace
 
+std::string LedgerLines(const Simulation& run) {
+  std::string lines = "job,step,rank,connection_id,message,offset,length,contributions,time_ns\n";
+  auto out = std::back_inserter(lines);
+  for (const LedgerLine& line : run.metrics().ledger()) {
+    fmt::format_to(out, "{},{},{},{},{},{},{},{},{}\n", line.job + 1, line.step, line.rank, line.connection,
+                   line.message, line.offset, line.length, line.contributions,
+                   line.time.ps / kPicosecondsPerNanosecond);
+  }
+  return lines;
+}
+
 uint64_t BudgetViolations(const Simulation& run) {
   uint64_t violations = 0;
   for (size_t job = 0; job < run.jobs(); ++job) {

@@ -15,6 +15,10 @@ std::string RunLine(const Plan& plan, uint64_t seed);
 // All lines of a run that has ended. Nothing in them depends on the machine or on how long it took.
 std::string ResultLines(const Simulation& run);
 
+// The forgiven ranges of a run that kept its ledger: CSV with a header, in the order of decision. Times in
+// nanoseconds; offset and length in bytes of the message.
+std::string LedgerLines(const Simulation& run);
+
 // Broken budgets of a run that has ended: steps on which some rank's bound did not hold though its policy promises
 // it.
 uint64_t BudgetViolations(const Simulation& run);

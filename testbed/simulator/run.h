@@ -38,6 +38,9 @@ class Simulation {
   // Throws std::runtime_error for what should not happen: a connection that failed, a run that stands still.
   bool ToEnd(const std::function<bool(const Progress&)>& tell);
 
+  // Before ToEnd: keeps a line for every range that is forgiven.
+  void KeepLedger() { metrics_.KeepLedger(); }
+
   const Plan& plan() const { return plan_; }
   uint64_t seed() const { return seed_; }
   uint64_t events() const { return queue_.fired(); }

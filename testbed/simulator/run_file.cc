@@ -50,15 +50,24 @@ class ProgressLine {
   bool shown_ = false;
 };
 
-bool WriteWhole(const std::string& file, const std::string& lines) {
+// Both throw PlanError; `option` is what the user wrote.
+void CheckWritable(const std::string& option, const std::string& file) {
+  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
+  if (std::filesystem::is_directory(file) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
+    throw PlanError(option + ": cannot write there; name another file");
+  }
+}
+
+void WriteWhole(const std::string& option, const std::string& file, const std::string& lines) {
   const std::string partial = file + ".partial";
   std::FILE* stream = std::fopen(partial.c_str(), "w");
-  if (stream == nullptr) return false;
-  const bool written = std::fwrite(lines.data(), 1, lines.size(), stream) == lines.size();
-  const bool closed = std::fclose(stream) == 0;
-  if (written && closed && std::rename(partial.c_str(), file.c_str()) == 0) return true;
-  std::remove(partial.c_str());
-  return false;
+  if (stream != nullptr) {
+    const bool written = std::fwrite(lines.data(), 1, lines.size(), stream) == lines.size();
+    const bool closed = std::fclose(stream) == 0;
+    if (written && closed && std::rename(partial.c_str(), file.c_str()) == 0) return;
+    std::remove(partial.c_str());
+  }
+  throw PlanError(option + ": cannot write there; name another file");
 }
 
 }  // namespace
@@ -71,14 +80,13 @@ void CatchInterrupts() {
 
 bool Interrupted() { return interrupted != 0; }
 
-int RunToFile(const Plan& plan, uint64_t seed, const std::string& file, bool quiet) {
-  if (!file.empty()) {
-    const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-    if (std::filesystem::is_directory(file) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
-      throw PlanError(fmt::format("--json {}: cannot write there; name another file", file));
-    }
-  }
+int RunToFile(const Plan& plan, uint64_t seed, const RunFiles& files, bool quiet) {
+  const std::string json = "--json " + files.json;
+  const std::string ledger = "--ledger " + files.ledger;
+  if (!files.json.empty()) CheckWritable(json, files.json);
+  if (!files.ledger.empty()) CheckWritable(ledger, files.ledger);
   Simulation run(plan, seed);
+  if (!files.ledger.empty()) run.KeepLedger();
   {
     ProgressLine line;
     const bool ended = run.ToEnd([&](const Progress& progress) {
@@ -94,10 +102,11 @@ int RunToFile(const Plan& plan, uint64_t seed, const std::string& file, bool qui
         fmt::format("{} seed {}: the loss budget was broken on {} steps", plan.name(), seed, broken));
   }
   const std::string lines = ResultLines(run);
-  if (file.empty()) {
+  if (!files.ledger.empty()) WriteWhole(ledger, files.ledger, LedgerLines(run));
+  if (files.json.empty()) {
     std::fputs(lines.c_str(), stdout);
-  } else if (!WriteWhole(file, lines)) {
-    throw PlanError(fmt::format("--json {}: cannot write there; name another file", file));
+  } else {
+    WriteWhole(json, files.json, lines);
   }
   if (!quiet) std::fputs(Summary(run).c_str(), stderr);
   return 0;

@@ -25,9 +25,14 @@ struct SweepOptions {
 // Returns the exit status: 0, 1 if a run failed, 130 if interrupted. Throws PlanError for what cannot be begun.
 int Sweep(const SweepOptions& options);
 
-// Runs one plan and writes its lines to `file` when it is whole (under another name until then), or to standard
-// output if `file` is empty. Progress goes to standard error. The same exit statuses.
-int RunToFile(const Plan& plan, uint64_t seed, const std::string& file, bool quiet);
+// Where a run's output goes. Files are there when they are whole (under another name until then).
+struct RunFiles {
+  std::string json;    // the results; empty: standard output
+  std::string ledger;  // a CSV line for each forgiven range; empty: none
+};
+
+// Runs one plan. Progress goes to standard error. The same exit statuses.
+int RunToFile(const Plan& plan, uint64_t seed, const RunFiles& files, bool quiet);
 
 // From now on SIGINT, SIGTERM and SIGHUP only ask: Interrupted() then says so.
 void CatchInterrupts();

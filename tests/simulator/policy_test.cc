@@ -13,6 +13,7 @@ namespace {
 
 struct Outcome {
   uint64_t forgiven = 0;
+  uint64_t forgiven_early = 0;  // before two fifths of a rank's bytes were there
   uint64_t shed = 0;
   uint64_t budget = 0;
   uint64_t retransmitted = 0;
@@ -32,6 +33,7 @@ Outcome Play(const std::vector<std::string>& assignments) {
   Outcome outcome;
   for (const StepRecord& step : run.metrics().steps(0)) {
     outcome.forgiven += step.forgiven;
+    outcome.forgiven_early += step.forgiven_by_progress[0] + step.forgiven_by_progress[1];
     outcome.shed += step.shed;
     outcome.budget += step.budget;
     outcome.invariant = outcome.invariant && step.invariant;
@@ -81,6 +83,15 @@ TEST(Policy, UpFrontSpendsBeforeItVests) {
   const Outcome outcome = Play({"rule=forgive", "vesting=false", "p_low=0.1", "p_high=0.1"});
   EXPECT_GT(outcome.forgiven, 0u);
   EXPECT_LE(outcome.forgiven, outcome.budget);
+}
+
+TEST(Policy, LateForgivenessWaitsUntilItsShareIsThere) {
+  const Outcome late = Play({"rule=forgive", "forgives_from=0.5", "p_low=0.1", "p_high=0.1"});
+  EXPECT_GT(late.forgiven, 0u);
+  EXPECT_EQ(late.forgiven_early, 0u);
+  EXPECT_TRUE(late.invariant);
+  EXPECT_GT(Play({"rule=forgive", "p_low=0.1", "p_high=0.1"}).forgiven_early, 0u);
+  EXPECT_EQ(Play({"rule=forgive", "forgives_from=1", "p_low=0.1", "p_high=0.1"}).forgiven, 0u);
 }
 
 TEST(Policy, ShedsTheShareOfMessagesThatPSays) {

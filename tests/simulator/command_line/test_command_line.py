@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # forgive_sim as its user meets it: errors that name the way out, files that are whole or not there, sweeps that go on.
+import csv
 import json
 import os
 import signal
@@ -81,6 +82,21 @@ def test_a_run_writes_its_lines_once_it_is_whole(plans, tmp_path):
     assert list(tmp_path.glob("*.partial")) == []
 
 
+def test_the_ledger_has_a_line_for_each_byte_that_the_results_call_forgiven(plans, tmp_path):
+    results, ledger = tmp_path / "results.jsonl", tmp_path / "ledger.csv"
+    done = run("run", "small/forgive", "--json", results, "--ledger", ledger, "--quiet", plans=plans)
+    assert done.returncode == 0, done.stderr
+    forgiven = {line["step"]: line["forgiven"] for line in map(json.loads, results.read_text().splitlines())
+                if line["kind"] == "step"}
+    rows = list(csv.DictReader(ledger.open()))
+    assert sum(forgiven.values()) > 0
+    for step, bytes_ in forgiven.items():
+        assert sum(int(row["length"]) for row in rows if int(row["step"]) == step) == bytes_
+    places = [(row["connection_id"], row["message"], row["offset"]) for row in rows]
+    assert len(places) == len(set(places))  # a byte is forgiven once
+    assert [int(row["time_ns"]) for row in rows] == sorted(int(row["time_ns"]) for row in rows)
+
+
 def test_scale_is_said(plans):
     result = run("run", "small/none", "--scale", "0.5", plans=plans)
     assert json.loads(result.stdout.splitlines()[0])["scale"] == 0.5
@@ -114,8 +130,9 @@ def test_a_bad_file_is_named_with_its_line(plans, tmp_path):
     assert result.returncode == 2 and "bad.toml:2: policy.p_low = 2: allowed is" in result.stderr
 
 
-def test_a_folder_that_is_not_there_is_no_place_for_results(plans, tmp_path):
-    result = run("run", "small/none", "--json", tmp_path / "no" / "out.jsonl", plans=plans)
+@pytest.mark.parametrize("option", ["--json", "--ledger"])
+def test_a_folder_that_is_not_there_is_no_place_for_results(plans, tmp_path, option):
+    result = run("run", "small/none", option, tmp_path / "no" / "out", plans=plans)
     assert result.returncode == 2 and "cannot write there" in result.stderr
 
 
