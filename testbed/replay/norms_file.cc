@@ -13,6 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "dataplane/parse_number.h"
 #include "testbed/replay/error.h"
 
 namespace forgive::replay {
@@ -68,13 +69,11 @@ class Lines {
 
 uint64_t ParseStep(const Lines& lines, const std::string& text) {
   uint64_t step = 0;
-  const auto [stop, error] = std::from_chars(text.data(), text.data() + text.size(), step);
-  if (error != std::errc() || stop != text.data() + text.size()) {
-    lines.Fail(fmt::format("step \"{}\": not a step number (digits, from 0)", text));
-  }
+  if (!ParseNumber(text, &step)) lines.Fail(fmt::format("step \"{}\": not a step number (digits, from 0)", text));
   return step;
 }
 
+// Not ParseNumber: NaN, infinity and what a double cannot hold are norms too, which the detector judges.
 double ParseNorm(const Lines& lines, const std::string& text) {
   double norm = 0;
   const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);

@@ -2,20 +2,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws what forgive_replay found: norms with critical steps shaded, and the sweep; into PNG or HTML."""
 
-import html
-import io
 import json
 import math
+import os
 import sys
 
+# The program finds this script by a link beside itself; the shared look is found from where the script is.
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "page_lib"))
+
 try:
-    import matplotlib
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    import figures
 except ImportError:
     sys.exit("forgive_replay: --plot: python3-matplotlib is missing: apt-get install python3-matplotlib")
+import page  # noqa: E402
 
-CRITICAL, MISSED, FALSE_ALARM, LINE = "#f3e6c8", "#cc3311", "#ccbb44", "#4477aa"
+CRITICAL, MISSED, FALSE_ALARM, LINE = "#f3e6c8", "#cc3311", "#aa7700", "#4477aa"
+MANY = 12  # rows or columns of a sweep with more have no numbers in their cells
 
 
 def runs(steps, wanted):
@@ -29,6 +31,13 @@ def runs(steps, wanted):
             first = None
     if first is not None:
         yield first, last
+
+
+def title_of(found):
+    critical = f"{found['critical']} of {len(found['steps'])} steps critical"
+    if found["detector"] == "steps":
+        return f"a list of steps: {critical}"
+    return f"{found['detector']}, window {found['window']}, threshold {found['threshold']:g}: {critical}"
 
 
 def draw_norms(axis, found):
@@ -46,60 +55,83 @@ def draw_norms(axis, found):
             (lambda step: step.get("truth") is False and step["critical"], FALSE_ALARM, "false alarm")):
         marked = [step["step"] for step in steps if wanted(step)]
         if marked:
-            axis.plot(marked, [top] * len(marked), "|", color=colour, markersize=9, label=name)
+            axis.plot(marked, [top] * len(marked), "|", color=colour, markersize=9, markeredgewidth=1.6, label=name)
     if axis.get_legend_handles_labels()[0]:
         axis.legend(loc="upper right", fontsize=8)
-    axis.set(title=f"{found['detector']}, window {found['window']}, threshold {found['threshold']:g}: "
-                   f"{found['critical']} of {len(steps)} steps critical",
-             xlabel="step (shaded: critical)", ylabel="gradient norm")
+    axis.set(title=title_of(found), xlabel="step (shaded: critical)", ylabel="gradient norm")
     axis.set_xlim(steps[0]["step"] - 0.5, steps[-1]["step"] + 0.5)
 
 
 def draw_sweep(figure, axis, found, value, title):
-    """A number a point of the sweep."""
+    """A number a point of the sweep, written into its cell."""
     windows = sorted({point["window"] for point in found["sweep"]})
     thresholds = sorted({point["threshold"] for point in found["sweep"]})
     table = {(point["window"], point["threshold"]): value(point) for point in found["sweep"]}
     image = axis.imshow([[table[w, t] for t in thresholds] for w in windows], aspect="auto", origin="lower",
                         cmap="viridis")
+    axis.grid(False)
+    if len(windows) <= MANY and len(thresholds) <= MANY:
+        middle = (min(table.values()) + max(table.values())) / 2
+        for row, window in enumerate(windows):
+            for column, threshold in enumerate(thresholds):
+                number = table[window, threshold]
+                axis.text(column, row, str(number), ha="center", va="center", fontsize=7,
+                          color="black" if number > middle else "white")
     axis.set_xticks(range(len(thresholds)), [f"{t:g}" for t in thresholds], fontsize=7)
-    axis.set_yticks(range(len(windows)), windows)
+    axis.set_yticks(range(len(windows)), windows, fontsize=8)
     axis.set(title=title, xlabel="threshold", ylabel="window, steps")
     figure.colorbar(image, ax=axis)
 
 
-def draw(found):
+def draw_norms_figure(found):
+    figure, axis = figures.pyplot.subplots(figsize=(9.5, 3.4))
+    draw_norms(axis, found)
+    return figure
+
+
+def sweep_panels(found):
     panels = []
     if "sweep" in found:
         panels.append((lambda point: point["critical"], "critical steps"))
         if "comparison" in found:
             panels.append((lambda point: point["comparison"]["missed"], "missed critical steps"))
             panels.append((lambda point: point["comparison"]["false_alarms"], "false alarms"))
-    figure = pyplot.figure(figsize=(9.5, 3.4 + (3.2 if panels else 0)), layout="constrained")
+    return panels
+
+
+def draw_sweep_figure(found):
+    panels = sweep_panels(found)
+    figure, axes = figures.pyplot.subplots(1, len(panels), figsize=(9.5, 3.4), squeeze=False)
+    for axis, (value, title) in zip(axes[0], panels):
+        draw_sweep(figure, axis, found, value, title)
+    return figure
+
+
+def draw(found):
+    """Everything in one picture."""
+    panels = sweep_panels(found)
     if not panels:
-        draw_norms(figure.subplots(), found)
-        return figure
-    above, below = figure.subfigures(2, 1, height_ratios=(3.4, 3.2))
+        return draw_norms_figure(found)
+    figure = figures.pyplot.figure(figsize=(9.5, 6.8), layout="constrained")
+    above, below = figure.subfigures(2, 1)
     draw_norms(above.subplots(), found)
     for axis, (value, title) in zip(below.subplots(1, len(panels), squeeze=False)[0], panels):
         draw_sweep(below, axis, found, value, title)
     return figure
 
 
-def page(found, figure):
+def write_page(path, found):
     """One HTML file that needs nothing else."""
-    picture = io.StringIO()
-    figure.savefig(picture, format="svg")
     rows = [("norms", found["norms"]), ("detector", found["detector"]), ("window", found["window"]),
-            ("threshold", found["threshold"]), ("steps", len(found["steps"])), ("critical", found["critical"]),
-            ("bad norms", found["bad_norms"]), ("P low, P high", f"{found['p_low']:g}, {found['p_high']:g}")]
+            ("threshold", f"{found['threshold']:g}"), ("steps", len(found["steps"])),
+            ("critical", found["critical"]), ("bad norms", found["bad_norms"]),
+            ("P low, P high", f"{found['p_low']:g}, {found['p_high']:g}")]
     rows += [(f"labels: {name.replace('_', ' ')}", f"{value:g}") for name, value in
              found.get("comparison", {}).items()]
-    cells = "".join(f"<tr><th>{html.escape(str(name))}</th><td>{html.escape(str(value))}</td></tr>"
-                    for name, value in rows)
-    return ("<!doctype html><meta charset='utf-8'><title>forgive_replay</title><style>body{font:14px sans-serif;"
-            "max-width:60em;margin:2em auto}th{text-align:left;padding-right:1.5em}svg{max-width:100%;height:auto}"
-            f"</style><h1>forgive_replay</h1><table>{cells}</table>{picture.getvalue().split('?>', 1)[-1]}")
+    sections = [("Steps", figures.svg_of(draw_norms_figure(found), "norms"))]
+    if sweep_panels(found):
+        sections.append(("Sweep", figures.svg_of(draw_sweep_figure(found), "sweep")))
+    page.write(path, "forgive_replay", "forgive_replay", page.table(("", "value"), rows), sections)
 
 
 def main(arguments):
@@ -107,13 +139,11 @@ def main(arguments):
         sys.exit("usage: plot.py FOUND.json PLOT.png|PLOT.html (forgive_replay --plot calls it)")
     with open(arguments[0], encoding="utf-8") as file:
         found = json.load(file)
-    figure = draw(found)
     try:
         if arguments[1].endswith(".html"):
-            with open(arguments[1], "w", encoding="utf-8") as file:
-                file.write(page(found, figure))
+            write_page(arguments[1], found)
         else:
-            figure.savefig(arguments[1], dpi=130)
+            draw(found).savefig(arguments[1], dpi=130)
     except OSError as error:
         sys.exit(f"forgive_replay: --plot {arguments[1]}: {error.strerror}")
 

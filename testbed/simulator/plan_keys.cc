@@ -5,10 +5,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <charconv>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
+
+#include "dataplane/parse_number.h"
 
 namespace forgive::sim {
 namespace {
@@ -270,12 +271,6 @@ void JobKeys(JobPlan* job, std::vector<PlanKey>* keys, const std::string& prefix
   TransportKeys(&job->transport, Section(keys, prefix + "transport."));
 }
 
-template <typename T>
-bool ParseWhole(const std::string& text, T* out) {
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), *out);
-  return error == std::errc() && end == text.data() + text.size() && !text.empty();
-}
-
 PlanValue ParseValue(const std::string& text) {
   PlanValue value;
   value.text = text;
@@ -283,9 +278,9 @@ PlanValue ParseValue(const std::string& text) {
   double real = 0;
   if (text == "true" || text == "false") {
     value.value = text == "true";
-  } else if (ParseWhole(text, &whole)) {
+  } else if (ParseNumber(text, &whole)) {
     value.value = whole;
-  } else if (ParseWhole(text, &real)) {
+  } else if (ParseNumber(text, &real)) {
     value.value = real;
   } else if (text.size() >= 2 && text.front() == '[' && text.back() == ']') {
     std::vector<int64_t> list;
@@ -293,7 +288,7 @@ PlanValue ParseValue(const std::string& text) {
       const size_t end = std::min(text.find(',', begin), text.size() - 1);
       std::string item = text.substr(begin, end - begin);
       std::erase(item, ' ');
-      if (!ParseWhole(item, &whole)) whole = -1;  // refused by every list
+      if (!ParseNumber(item, &whole)) whole = -1;  // refused by every list
       list.push_back(whole);
       begin = end + 1;
     }

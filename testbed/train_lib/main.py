@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""testbed/train: one run for each policy on the same fabric, then results.json, a table and plots."""
+"""testbed/train: one run for each policy on the same fabric, then results.json, a table and a page."""
 import contextlib
 import fcntl
-import importlib.util
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 import time
@@ -27,8 +27,7 @@ METRICS = {"cnn": "accuracy", "transformer": "test loss"}  # of models.TASKS, wh
 PLUGIN = os.path.join("plugin", "libnccl-net-forgive.so")
 COLLECTIVE = os.path.join("testbed", "perf", "libforgive_collective.so")
 FOREIGN = ("FORGIVE_", "NCCL_", "GLOO_", "MASTER_")
-EXIT_FAILED, EXIT_USAGE = 1, 2
-NICENESS = -5
+EXIT_FAILED = 1
 
 
 class Training:
@@ -43,8 +42,21 @@ class Training:
         for file in (self.plugin, self.collective):
             if not os.path.exists(file):
                 raise TrainError(f"{file} is missing: build it by testbed/setup, or name a build by --build")
-        if importlib.util.find_spec("torch") is None:
-            raise TrainError("PyTorch is not installed: apt-get install python3-torch")
+        self.python = arguments.python or sys.executable
+        self._check_python()
+
+    def _check_python(self):
+        """Looks for torch without loading it, which takes seconds."""
+        try:
+            done = subprocess.run([self.python, "-c", "import importlib.util as u, sys; sys.exit(3 if "
+                                   "u.find_spec('torch') is None else 0)"], capture_output=True, check=False)
+        except OSError as error:
+            raise TrainError(f"--python {self.python}: {error.strerror}") from error
+        if done.returncode == 3 and not self.arguments.python:
+            raise TrainError("PyTorch is not installed: apt-get install python3-torch, or name a Python that has one "
+                             "by --python")
+        if done.returncode != 0:
+            raise TrainError(f"--python {self.python}: it has no torch")
 
     def fabric(self):
         if self.arguments.local or self.arguments.policies == ["masks"]:
@@ -114,13 +126,12 @@ class Training:
         begin, ranks = time.monotonic(), []
         try:
             for rank in range(self.ranks):
-                words = [sys.executable, "-B", os.path.join(HERE, "rank.py"), path, str(rank)]
+                words = [self.python, "-B", os.path.join(HERE, "rank.py"), path, str(rank)]
                 log = os.path.join(folder, f"rank{rank}.log")
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(log)
                 ranks.append(self.processes.start(fabric.command(rank, words),
-                                                  self._environment(policy, plan["algorithm"], fabric, rank), log,
-                                                  niceness=NICENESS))
+                                                  self._environment(policy, plan["algorithm"], fabric, rank), log))
             well = self.processes.wait(ranks, limit + 15)
             codes = [process.poll() for process in ranks]
         finally:
@@ -163,10 +174,10 @@ def publish(found, output, metric):
         file.write("\n")
     os.replace(path + ".new", path)
     print(report.table(found["runs"], metric))
-    pictures = report.plots(found["runs"], metric, output)
+    page = report.page(found, metric, output)
     for line in found["failures"]:
         print(f"train: FAILED: {line}", file=sys.stderr)
-    print(f"train: {path} " + " ".join(pictures))
+    print(f"train: {path} {page}")
 
 
 def main(words):

@@ -5,11 +5,12 @@ What a trim in the reduce-scatter phase of a direct all-reduce does: the receive
 of one sender. All ranks end with the same result, as after FORGIVE_ELIGIBLE=reduce.
 """
 import json
-import time
 
 import numpy
 import torch
 import torch.distributed as dist
+
+from carrier import Carrier
 
 SEGMENT_ELEMENTS = 1024  # 4,096 bytes: one packet
 
@@ -70,17 +71,16 @@ def str_of_place(row):
     return row[0], str(row[1]), row[2]
 
 
-class Masks:
+class Masks(Carrier):
     """A carrier: zeroes segments of this rank's bucket for each other rank's shard, then sums by gloo.
 
     setting: {"p_low": ..., "p_high": ..., "bursts": FILE or None}. The class of the open step chooses the rate.
     """
 
     def __init__(self, setting, rank, ranks, seed):
+        super().__init__()
         self.setting, self.rank, self.ranks, self.seed = setting, rank, ranks, seed
         self.scheduler = None
-        self.seconds = 0.0
-        self.bytes = 0
         self._bursts = read_bursts(setting["bursts"]) if setting.get("bursts") else None
         self._taken = [0, 0]  # bytes lost, bytes that could be lost
         self._bucket = (0, 0)  # (step, buckets of it so far)
@@ -106,8 +106,7 @@ class Masks:
             budget -= length
         return lost
 
-    def carry(self, group, tensor):
-        begin = time.monotonic()
+    def _sum(self, group, tensor):
         step = self.scheduler.step_open
         self._bucket = (step, self._bucket[1] + 1 if self._bucket[0] == step else 0)
         rate = self.setting["p_low" if self.scheduler.critical else "p_high"]
@@ -121,11 +120,3 @@ class Masks:
         self._taken[0] += int(mask.sum()) * 4
         self._taken[1] += tensor.numel() * 4 * (self.ranks - 1) // self.ranks
         dist.all_reduce(tensor, group=group)
-        self.seconds += time.monotonic() - begin
-        self.bytes += tensor.numel() * 4
-        future = torch.futures.Future()
-        future.set_result(tensor)
-        return future
-
-    def close(self):
-        pass

@@ -90,14 +90,20 @@ def _check(policy, found, steps, finals):
 def _check_rank(by_step, final):
     """The rank's budget, from its ledger and its own arithmetic."""
     lines = [f"step {step} had no budget: {why}" for step, why in final["refused"]]
-    ledger = final.get("ledger", {"bytes": {}, "contributions": {}})
-    settled = None
+    if final.get("ledger", {}).get("bytes"):
+        lines.append(f"the ledger has lines after the last step: {final['ledger']['bytes']}")
+    settled = 0
     for step, line in sorted(by_step.items()):
+        ledger = line.get("ledger", {"bytes": {}, "contributions": {}})
+        others = sorted(set(ledger["bytes"]) - {str(step)})
+        if others:
+            lines.append(f"step {step}: the ledger has lines of step {', '.join(others)}")
         account = line.get("account")
         if account is None:
             continue
         forgiven = ledger["bytes"].get(str(step), 0)
-        expected = account["settled"] if settled is None else settled
+        # A step is expected to bring what the one before brought; the first of a process, nothing.
+        expected = 0 if line.get("fresh") else settled
         if forgiven != account["forgiven"]:
             lines.append(f"step {step}: the ledger has {forgiven} bytes, the account {account['forgiven']}")
         if ledger["contributions"].get(str(step), 0) != account["contributions_lost"]:

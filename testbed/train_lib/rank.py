@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One rank of a training run: rank.py PLAN.json RANK. Writes a JSON line a step, then its ledger's sums by step."""
+"""One rank of a training run: rank.py PLAN.json RANK. Writes a JSON line a step, its ledger, and a last line."""
+import hashlib
 import json
 import os
 import signal
 import sys
 import time
-import zlib
 
-import numpy
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
@@ -19,7 +18,9 @@ import checkpoints  # noqa: E402
 import forgive_torch  # noqa: E402
 import masks  # noqa: E402
 import models  # noqa: E402
-from collective import Collective, CollectiveError, Timed  # noqa: E402
+from carrier import Timed  # noqa: E402
+from collective import Collective, CollectiveError  # noqa: E402
+from rank_ledger import RankLedger  # noqa: E402
 
 
 class Rank:
@@ -39,11 +40,15 @@ class Rank:
         self.optimizer = torch.optim.SGD(self.net.parameters(), lr=plan["rate"], momentum=0.9)
         self.carrier = self._carrier()
         self.scheduler = forgive_torch.StepScheduler(
-            forgive_torch.Detector(**plan["detector"]), plugin=None if plan["plugin"] not in (None, "tcp") else False)
+            forgive_torch.Detector(**plan["detector"]), plugin=None if self._has_plugin() else False)
         if isinstance(self.carrier, masks.Masks):
             self.carrier.scheduler = self.scheduler
         self.hook = forgive_torch.register(self.model, scheduler=self.scheduler, carrier=self._carry)
-        self.number = 0
+        self.ledger = RankLedger(os.path.join(plan["folder"], f"ledger{rank}.csv")) if self._has_plugin() else None
+        self.first = self.number = 0  # steps of this process
+
+    def _has_plugin(self):
+        return self.plan["plugin"] not in (None, "tcp")
 
     def _carrier(self):
         plan = self.plan
@@ -61,8 +66,11 @@ class Rank:
 
     def train(self):
         """All steps from the newest checkpoint, or from the first."""
-        first = checkpoints.restore(self.plan, self.rank, self.net, self.optimizer, self.scheduler) + 1
-        for self.number in range(first, self.plan["steps"] + 1):
+        restored = checkpoints.restore(self.plan, self.rank, self.net, self.optimizer, self.scheduler)
+        if self.ledger is not None:
+            self.ledger.begin_after(restored)
+        self.first = restored + 1
+        for self.number in range(self.first, self.plan["steps"] + 1):
             self._step()
             if self.plan["checkpoint_every"] and self.number % self.plan["checkpoint_every"] == 0:
                 checkpoints.save(self.plan, self.rank, self.number, self.net, self.optimizer, self.scheduler)
@@ -82,6 +90,10 @@ class Rank:
                 "critical": self.scheduler.critical, "parameters": self._digest()}
         if self.scheduler.budgeted:
             line["account"] = forgive_torch.step_stats(self.number)
+        if self.ledger is not None:
+            line["ledger"] = self.ledger.take()
+        if self.number == self.first:
+            line["fresh"] = True  # no step of this process came before: the plugin expects nothing
         if isinstance(self.carrier, masks.Masks):
             line["masked"] = self.carrier.take()
         if self.number % self.plan["evaluate_every"] == 0 or self.number in (1, self.plan["steps"]):
@@ -92,7 +104,8 @@ class Rank:
         return torch.cat([parameter.detach().flatten() for parameter in self.net.parameters()])
 
     def _digest(self):
-        return f"{zlib.crc32(self._flat().numpy()):08x}"
+        """The parameters, bit by bit: equal digests are equal parameters."""
+        return hashlib.blake2b(self._flat().numpy(), digest_size=16).hexdigest()
 
     def _evaluate(self):
         """The task's metric on rank 0, and how far this rank's parameters are from rank 0's."""
@@ -111,18 +124,8 @@ class Rank:
         bad_norms = self.scheduler.detector.stats()["bad_norms"]
         final = {"type": "final", "parameters": self._digest(), "bad_norms": bad_norms,
                  "refused": self.scheduler.refused[:10]}
-        if self.plan["plugin"] not in (None, "tcp"):
-            lines = forgive_torch.ledger()
-            names = lines.dtype.names
-            numpy.savetxt(os.path.join(self.plan["folder"], f"ledger{self.rank}.csv"), lines, fmt="%d", delimiter=",",
-                          header=",".join(names), comments="")
-            steps, place = numpy.unique(lines["step"], return_inverse=True)
-            lengths = lines["length"].astype(numpy.int64)
-            final["ledger"] = {
-                "lines": len(lines),
-                "bytes": dict(zip(map(int, steps), map(int, numpy.bincount(place, lengths, len(steps))))),
-                "contributions": dict(zip(map(int, steps), map(int, numpy.bincount(
-                    place, lengths * lines["contributions"], len(steps)))))}
+        if self.ledger is not None:
+            final["ledger"] = self.ledger.take()  # what came after the last step: nothing may
             final["stats"] = forgive_torch.stats()
         print(json.dumps(final), file=self.out, flush=True)
         torch.save(self._flat(), os.path.join(self.plan["folder"], f"parameters{self.rank}.pt"))

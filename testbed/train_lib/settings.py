@@ -14,7 +14,7 @@ WITHOUT_PLUGIN = ("gloo", "tcp", "masks")
 
 DESCRIPTION = """\
 Four hosts behind one trimming switch train a small model with DistributedDataParallel, whose buckets travel through
-the plugin, once for each policy with the same seed and data. Results: results.json, a table, plots.
+the plugin, once for each policy with the same seed and data. Results: results.json, a table, a page.
 docs/training.md explains what is seen."""
 
 
@@ -51,6 +51,7 @@ def parse(words):
     parser.add_argument("--config", metavar="FILE", default=FILE, help="parameters from another file")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
                         help="whose programs to run (build/release)")
+    parser.add_argument("--python", metavar="FILE", help="the ranks' Python, which has a torch (/usr/bin/python3)")
     parser.add_argument("--die", metavar="RANK:STEP", help=argparse.SUPPRESS)
     arguments = parser.parse_args(words)
     arguments.policies = [name for name in arguments.policy.split(",") if name]

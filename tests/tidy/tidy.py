@@ -25,7 +25,7 @@ ROOMS = [
     ("transport/", ["transport/"]),
     ("dataplane/", ["dataplane/", "transport/"]),
     ("plugin/", ["plugin/", "dataplane/", "transport/"]),
-    ("testbed/simulator/", ["testbed/simulator/", "transport/"]),
+    ("testbed/simulator/", ["testbed/simulator/", "transport/", "dataplane/parse_number.h"]),
     ("testbed/perf/", ["testbed/perf/", "plugin/forgive.h", "dataplane/", "transport/"]),
     ("testbed/lab/relay/", ["testbed/lab/relay/", "transport/wire_layout.h", "dataplane/relay_layout.h",
                             "dataplane/parse_number.h"]),

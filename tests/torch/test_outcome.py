@@ -19,12 +19,17 @@ def account(forgiven, received=1_000_000, p_ppm=100_000):
             "expected": 1_000_000, "budget": 100_000, "trims": 30, "contributions_lost": forgiven}
 
 
+def ledger(step, forgiven):
+    return {"bytes": {str(step): forgiven}, "contributions": {str(step): forgiven}}
+
+
 def rank_lines(*accounts):
     lines = [{"step": step, "seconds": 0.1, "carried_s": 0.05, "loss": 1.0, "norm": 2.0, "critical": False,
-              "parameters": f"{step:08x}", "account": each} for step, each in enumerate(accounts, 1)]
-    forgiven = {str(step): each["forgiven"] for step, each in enumerate(accounts, 1)}
+              "parameters": f"{step:08x}", "account": each, "ledger": ledger(step, each["forgiven"])}
+             for step, each in enumerate(accounts, 1)]
+    lines[0]["fresh"] = True
     final = {"type": "final", "parameters": "x", "bad_norms": 0, "refused": [], "stats": {},
-             "ledger": {"lines": 1, "bytes": forgiven, "contributions": dict(forgiven)}}
+             "ledger": {"bytes": {}, "contributions": {}}}
     return lines + [final]
 
 
@@ -53,10 +58,15 @@ def test_a_run_in_which_all_holds_passes(tmp_path):
     (rank_lines(account(0), account(110_000)), "step 2: 110000 bytes forgiven, of 1000000 expected at p = 0.1"),
     (rank_lines(account(0), account(90_000, received=700_000)), "step 2: 90000 bytes forgiven after 700000 received"),
     (rank_lines(account(0), account(90_000, p_ppm=5000)), "expected at p = 0.005"),
-    (changed(lambda lines: lines[-1]["ledger"]["bytes"].update({"2": 80_000})),
+    (changed(lambda lines: lines[1].update(ledger=ledger(2, 80_000) | {"contributions": {"2": 90_000}})),
      "step 2: the ledger has 80000 bytes, the account 90000"),
-    (changed(lambda lines: lines[-1]["ledger"]["contributions"].update({"3": 1})),
+    (changed(lambda lines: lines[2]["ledger"]["contributions"].update({"3": 1})),
      "step 3: the ledger's contributions are not the account's"),
+    (changed(lambda lines: lines[2]["ledger"]["bytes"].update({"2": 10})), "step 3: the ledger has lines of step 2"),
+    (changed(lambda lines: lines[-1].update(ledger=ledger(3, 10))), "the ledger has lines after the last step"),
+    (rank_lines(account(10), account(90_000)), "step 1: 10 bytes forgiven, of 0 expected"),
+    # A restart: what the step before it brought is not known to the new process.
+    (changed(lambda lines: lines[1].update(fresh=True)), "step 2: 90000 bytes forgiven, of 0 expected"),
     (changed(lambda lines: lines[-1].update(refused=[[2, "why"]])), "step 2 had no budget: why"),
     (changed(lambda lines: lines[1].update(parameters="other")), "the replicas differ from step 2 on"),
 ])

@@ -48,23 +48,51 @@ def test_what_is_forgiven_changes_the_training_but_not_one_replica_against_anoth
 def test_results_are_shown(local):
     output, _, said = local
     assert "forgive-reduce" in said and "identical" in said
-    for name in ("learning.png", "losses.png"):
+    for name in ("learning.png", "losses.png", "divergence.png"):
         assert (output / name).read_bytes().startswith(b"\x89PNG")
+    page = (output / "index.html").read_text(encoding="utf-8")
+    assert page.count("<svg") == 3 and "src=" not in page and "forgive-reduce</td>" in page
 
 
-def test_a_lost_rank_ends_the_others_and_a_restart_at_p_zero_ends_as_sockets_do_bit_by_bit(tmp_path, local):
-    words = ("--local", "--ranks", 2, "--fault", "trim=0.05", "--window", 1, "--steps", 6, "--policy", "plain",
-             "--checkpoint-every", 2)
-    killed = train(tmp_path, *words, "--die", "1:4")
+def killed_and_resumed(output, words, die, ranks):
+    """Runs until `die` (RANK:STEP), where a rank is killed within its step; then goes on. Returns the finished run."""
+    killed = train(output, *words, "--die", die)
+    lost = int(die.split(":")[0])
     assert killed.returncode == 1, killed.stdout
-    assert "rank 1: ended by signal 9" in killed.stderr and "rank 0: " in killed.stderr, killed.stderr
     assert killed.stderr.count("\n") == 1 and "Traceback" not in killed.stderr
-    assert not (tmp_path / "results.json").exists()
-    again = train(tmp_path, *words, "--resume")
+    assert f"rank {lost}: ended by signal 9" in killed.stderr
+    for rank in set(range(ranks)) - {lost}:  # each in its own words: it was not ended from outside
+        assert f"rank {rank}: " in killed.stderr and f"rank {rank}: ended" not in killed.stderr, killed.stderr
+    assert not (output / "results.json").exists()
+    again = train(output, *words, "--resume")
     assert again.returncode == 0, again.stdout + again.stderr
-    plain = found(tmp_path)["plain"]
+    (run,) = found(output).values()
+    assert run["failures"] == [] and [row["step"] for row in run["steps"]] == list(range(1, 7))
+    return run
+
+
+def test_after_a_kill_a_restart_at_p_zero_ends_as_sockets_do_bit_by_bit_with_the_same_decisions(tmp_path, local):
+    plain = killed_and_resumed(tmp_path, ("--local", "--ranks", 2, "--fault", "trim=0.05", "--window", 1, "--steps", 6,
+                                          "--policy", "plain", "--checkpoint-every", 2), "1:4", 2)
+    tcp = local[1]["tcp"]
     assert plain["forgiven"] == 0 and plain["stats"][0]["trims"] > 0
-    assert plain["parameters"] == local[1]["tcp"]["parameters"]
+    assert plain["parameters"] == tcp["parameters"]
+    decisions = [row["critical"] for row in plain["steps"]]
+    # The restarted detector had not to begin anew, which would have made steps 3 and 4 critical.
+    assert decisions == [row["critical"] for row in tcp["steps"]] and [False, False] in decisions[2:4]
+
+
+def test_after_a_kill_with_losses_every_rank_says_why_it_ended_and_budgets_hold_across_the_restart(tmp_path):
+    run = killed_and_resumed(tmp_path, ("--local", "--ranks", 3, "--fault", "trim=0.05", "--window", 1, "--steps", 6,
+                                        "--policy", "forgive-reduce", "--checkpoint-every", 3), "2:5", 3)
+    assert run["identical"]
+    before, after = ([row for row in run["steps"] if (row["step"] > 3) == late] for late in (False, True))
+    assert sum(row["forgiven"] for row in before) > 0 and sum(row["forgiven"] for row in after) > 0
+    assert after[0]["expected"] == 0 == after[0]["forgiven"]  # the first step of a process expects nothing
+    ledger = (tmp_path / "forgive-reduce" / "ledger0.csv").read_text(encoding="ascii").splitlines()
+    names = ledger[0].split(",")
+    steps = [int(line.split(",")[names.index("step")]) for line in ledger[1:]]
+    assert steps == sorted(steps) and {1, 4}.isdisjoint(steps) and max(steps) == 6
 
 
 @pytest.mark.parametrize("words, complaint", [
@@ -73,6 +101,8 @@ def test_a_lost_rank_ends_the_others_and_a_restart_at_p_zero_ends_as_sockets_do_
     (["--steps", "0"], "0: give a number from 1"),
     (["--local", "--config", "none.toml"], "none.toml: No such file"),
     (["--local", "--bursts", "x"], "--bursts goes with --policy masks"),
+    (["--local", "--python", "/none/python"], "--python /none/python: No such file"),
+    (["--local", "--python", "/bin/false"], "--python /bin/false: it has no torch"),
 ])
 def test_what_makes_no_sense_is_said_in_one_line(tmp_path, words, complaint):
     done = train(tmp_path / "out", *words)
