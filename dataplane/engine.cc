@@ -75,10 +75,11 @@ void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
 }
 
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
-                                                uint32_t traffic_class) {
+                                                uint32_t traffic_class, uint8_t dscp) {
   std::shared_ptr<ConnectionSlot> connection;
-  impl_->loop.Call(
-      [&](TimePoint now) { connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class); });
+  impl_->loop.Call([&](TimePoint now) {
+    connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class, dscp);
+  });
   return connection;
 }
 

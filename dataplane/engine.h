@@ -99,9 +99,10 @@ class Engine {
   std::shared_ptr<ConnectionSlot> Accept(const std::shared_ptr<ListenerSlot>& listener);
   void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
   // Starts a handshake; poll the slot's state. With kOverLimit it has failed at once: try again when a connection has
-  // been closed and its linger time is over.
+  // been closed and its linger time is over. `traffic_class` is told to the listener; `dscp` is what the connection's
+  // data packets carry.
   std::shared_ptr<ConnectionSlot> Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
-                                          uint32_t traffic_class);
+                                          uint32_t traffic_class, uint8_t dscp = kDscpOfDriver);
   // Returns when the engine has let go of all memory of the connection (a turn of the engine).
   void Close(const std::shared_ptr<ConnectionSlot>& connection);
 

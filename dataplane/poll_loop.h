@@ -82,7 +82,8 @@ class PollLoop {
   std::shared_ptr<ListenerSlot> ListenHere(uint32_t device, ListenTicket* ticket);
   void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
   std::shared_ptr<ConnectionSlot> ConnectHere(TimePoint now, uint32_t device, const Address& peer,
-                                              const ListenTicket& ticket, uint32_t traffic_class);
+                                              const ListenTicket& ticket, uint32_t traffic_class,
+                                              uint8_t dscp);
   void CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& connection);
   StepTable& steps() { return steps_; }
   std::vector<ConnectionSample> SampleHere(TimePoint now);

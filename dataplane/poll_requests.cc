@@ -230,7 +230,8 @@ void PollLoop::CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSl
 }
 
 std::shared_ptr<ConnectionSlot> PollLoop::ConnectHere(TimePoint now, uint32_t device_index, const Address& peer,
-                                                      const ListenTicket& ticket, uint32_t traffic_class) {
+                                                      const ListenTicket& ticket, uint32_t traffic_class,
+                                                      uint8_t dscp) {
   Device& device = *devices_[device_index];
   ConnectRequest request;
   request.peer = peer;
@@ -238,6 +239,7 @@ std::shared_ptr<ConnectionSlot> PollLoop::ConnectHere(TimePoint now, uint32_t de
   SetAddressScope(AddressScope(device.driver->local_address()), &request.peer);
   request.ticket = ticket;
   request.traffic_class = traffic_class;
+  request.dscp = dscp;
   const uint32_t most = device.driver->max_datagram_bytes();
   request.max_payload_bytes = most > kDataHeaderBytes ? most - static_cast<uint32_t>(kDataHeaderBytes) : 0;
   const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);

@@ -69,6 +69,7 @@ class RelayDriver final : public Driver {
   void Wrap(const Transmit& packet, Transmit* out) const {
     out->destination = relay_;
     out->packet_class = packet.packet_class;
+    out->dscp = packet.dscp;
     out->path = packet.path;
     out->connection = packet.connection;
     out->header_length = kRelayPrefixBytes;

@@ -44,7 +44,8 @@ size_t SendLane::RunLength(std::span<const Transmit> packets) const {
     const uint32_t bytes = PacketBytes(next);
     // A segment cannot be empty.
     if (bytes > segment || bytes == 0 || total + bytes > kMaxSegmentedBytes ||
-        next.packet_class != first.packet_class || next.path != first.path || next.destination != first.destination) {
+        next.packet_class != first.packet_class || next.dscp != first.dscp || next.path != first.path ||
+        next.destination != first.destination) {
       break;
     }
     total += bytes;
@@ -75,7 +76,8 @@ void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_
     used += CMSG_SPACE(sizeof(value));
   };
   const bool data = packet.packet_class == PacketClass::kData;
-  const int traffic_class = data ? dscp_data_ << 2 | kEct0 : dscp_control_ << 2;
+  const uint8_t dscp_data = packet.dscp == kDscpOfDriver ? dscp_data_ : packet.dscp;
+  const int traffic_class = data ? dscp_data << 2 | kEct0 : dscp_control_ << 2;
   append(sockets_->ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, sockets_->ipv6 ? IPV6_TCLASS : IP_TOS, traffic_class);
   if (segment_bytes != 0) append(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes));
   if (LeavesByChoice(packet.destination)) {

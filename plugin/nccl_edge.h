@@ -16,7 +16,7 @@ inline int Listen(int device, void* handle, void** listen_comm) {
 // v7 to v9.
 inline int Connect(int device, void* handle, void** send_comm, void** device_comm) {
   if (device_comm != nullptr) *device_comm = nullptr;
-  return net::Connect(nullptr, device, nccl::kNoTrafficClass, handle, send_comm);
+  return net::Connect(nullptr, device, net::kTrafficClassUntold, handle, send_comm);
 }
 
 // v7 on.

@@ -29,7 +29,7 @@ int GetProperties(int device, nccl::PropertiesV6* out) {
 }
 
 int Connect(int device, void* handle, void** send_comm) {
-  return net::Connect(nullptr, device, nccl::kNoTrafficClass, handle, send_comm);
+  return net::Connect(nullptr, device, net::kTrafficClassUntold, handle, send_comm);
 }
 
 int RegisterMemory(void* comm, void* data, int size, int type, void** memory_handle) {

@@ -14,6 +14,7 @@
 #include "plugin/fork_generation.h"
 #include "plugin/log.h"
 #include "plugin/process.h"
+#include "plugin/traffic_class.h"
 
 namespace forgive::net {
 namespace {
@@ -68,15 +69,20 @@ bool FindContext(const Process& process, const void* named, std::shared_ptr<Cont
 }
 
 std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, Handle* handle,
-                                             const char** error) {
+                                             std::string* error) {
   const Address& peer = handle->address;
+  uint8_t dscp = 0;
+  if (!FindDscp(process->settings(), traffic_class, &dscp, error)) {
+    *error = "connect: " + *error;
+    return nullptr;
+  }
   if ((AddressFamily(peer) == AF_INET6) != process->devices()[static_cast<size_t>(device)].ipv6) {
     *error = "connect: the peer listens on the other address family; set NCCL_SOCKET_FAMILY alike on all hosts";
     return nullptr;
   }
   const ListenTicket ticket{.listen_id = handle->listen_id, .secret = handle->secret};
-  auto slot =
-      process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket, TrafficClassOnWire(traffic_class));
+  auto slot = process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket,
+                                         TrafficClassOnWire(traffic_class), dscp);
   if (slot == nullptr) *error = "connect: too many connections are open (docs/using.md, Limits)";
   return slot;
 }
@@ -142,6 +148,9 @@ int InitContext(void** context, uint64_t comm_id, int traffic_class, nccl::Logge
   const int result = Init(logger, api_version, profiler);
   if (result != nccl::kSuccess) return result;
   Process* process = Process::Get();
+  uint8_t dscp = 0;
+  std::string error;
+  if (!FindDscp(process->settings(), traffic_class, &dscp, &error)) return Refuse(nccl::kSystemError, error.c_str());
   process->SetHasContexts();
   bool twice = false;
   *context = process->contexts()->Add(comm_id, traffic_class, profiler, &twice).get();
@@ -229,9 +238,9 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
   ConnectingTable& table = *process->connecting();
   const std::lock_guard<std::mutex> lock(table.mutex);
   if (handle.connecting == 0) {
-    const char* error = nullptr;
+    std::string error;
     auto slot = StartConnect(process, device, traffic_class, &handle, &error);
-    if (slot == nullptr) return Refuse(nccl::kSystemError, error);
+    if (slot == nullptr) return Refuse(nccl::kSystemError, error.c_str());
     handle.connecting = table.next++;
     table.slots.emplace(handle.connecting, std::move(slot));
     std::memcpy(handle_bytes, &handle, sizeof(handle));

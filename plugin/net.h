@@ -4,6 +4,7 @@
 #define FORGIVE_PLUGIN_NET_H_
 
 #include <cstdint>
+#include <limits>
 
 #include "plugin/nccl_abi.h"
 
@@ -12,6 +13,9 @@ namespace forgive::net {
 
 // The name for NCCL_NET.
 inline constexpr char kName[] = "forgive";
+
+// In place of a communicator's traffic class: this version of NCCL's interface tells none (up to v9).
+inline constexpr int kTrafficClassUntold = std::numeric_limits<int>::min();
 
 struct Properties {
   char* name = nullptr;

@@ -14,6 +14,7 @@
 #include "dataplane/parse_number.h"
 #include "dataplane/socket_address.h"
 #include "plugin/parse.h"
+#include "plugin/traffic_class.h"
 
 extern char** environ;
 
@@ -390,6 +391,11 @@ bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings,
   if (engine.dscp_data == engine.dscp_trimmed || engine.dscp_control == engine.dscp_data) {
     *error = "FORGIVE_DSCP_DATA=" + std::to_string(engine.dscp_data) +
              ": must differ from FORGIVE_DSCP_CONTROL and FORGIVE_DSCP_TRIMMED";
+    return false;
+  }
+  uint8_t dscp = 0;
+  if (!FindDscp(settings, net::kTrafficClassUntold, &dscp, error)) {
+    *error = "FORGIVE_TRAFFIC_CLASS: " + *error;
     return false;
   }
   if (settings.p_low > settings.p_high) {

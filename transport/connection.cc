@@ -59,6 +59,7 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       secret_(request.ticket.secret),
       nonce_(nonce),
       connector_nonce_head_(NonceHead(nonce)),
+      dscp_(request.dscp),
       cookie_(request.cookie),
       traffic_class_(request.traffic_class),
       next_connect_(now),
@@ -397,6 +398,7 @@ bool Connection::NextTransmit(TimePoint now, Transmit* out) {
   out->destination = peer_;
   out->connection = handle_;
   out->packet_class = PacketClass::kControl;
+  out->dscp = dscp_;
   out->path = 0;
   out->payload = nullptr;
   out->payload_length = 0;

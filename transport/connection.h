@@ -110,6 +110,7 @@ class Connection {
   Nonce nonce_;
   uint64_t connector_nonce_head_ = 0;
   uint32_t max_payload_ = 0;
+  const uint8_t dscp_ = kDscpOfDriver;  // of its data packets
   std::unique_ptr<Sender> sender_;
   std::unique_ptr<Receiver> receiver_;
 

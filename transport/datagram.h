@@ -31,10 +31,14 @@ struct Datagram {
 
 enum class PacketClass : uint8_t { kData, kControl };
 
+// Of a data packet: the code point that the driver has for data.
+inline constexpr uint8_t kDscpOfDriver = 0xff;
+
 // One packet to leave. The payload view is the user's own memory: valid until the next Post of a close.
 struct Transmit {
   Address destination;
   PacketClass packet_class = PacketClass::kControl;
+  uint8_t dscp = kDscpOfDriver;  // of data, six bits; of control packets it means nothing
   uint16_t path = 0;
   ConnectionHandle connection;
   uint32_t header_length = 0;   // bytes of `header`

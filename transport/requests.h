@@ -47,7 +47,8 @@ struct ConnectRequest {
   Address peer;
   ListenTicket ticket;
   uint32_t max_payload_bytes = kMaxPayloadBytes;  // what the local MTU allows
-  uint32_t traffic_class = 0;
+  uint32_t traffic_class = 0;    // what the handshake tells the listener
+  uint8_t dscp = kDscpOfDriver;  // of the connection's data packets
 };
 
 struct CloseRequest {

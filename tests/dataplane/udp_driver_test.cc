@@ -125,6 +125,78 @@ TEST(KernelDriver, CountsWhatTheKernelDroppedForWantOfBuffer) {
   EXPECT_GT(receiver->counters().socket_drops, 0u);
 }
 
+// ---- Code points ----
+
+// What a plain socket sees of the type of service.
+class ServiceReader {
+ public:
+  explicit ServiceReader(const char* host) {
+    EXPECT_TRUE(ParseAddress(host, 0, &address_));
+    const bool ipv6 = AddressFamily(address_) == AF_INET6;
+    fd_ = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+    const int on = 1;
+    EXPECT_EQ(setsockopt(fd_, ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, ipv6 ? IPV6_RECVTCLASS : IP_RECVTOS, &on, sizeof(on)),
+              0);
+    sockaddr_storage storage;
+    socklen_t length = ToSocketAddress(address_, &storage);
+    EXPECT_EQ(bind(fd_, reinterpret_cast<const sockaddr*>(&storage), length), 0);
+    length = sizeof(storage);
+    EXPECT_EQ(getsockname(fd_, reinterpret_cast<sockaddr*>(&storage), &length), 0);
+    address_ = ToAddress(reinterpret_cast<const sockaddr*>(&storage));
+  }
+  ~ServiceReader() { close(fd_); }
+  ServiceReader(const ServiceReader&) = delete;
+  ServiceReader& operator=(const ServiceReader&) = delete;
+  const Address& address() const { return address_; }
+
+  // Of the next packet; -1: none came.
+  int Next() const {
+    pollfd waiting{fd_, POLLIN, 0};
+    if (poll(&waiting, 1, 5000) != 1) return -1;
+    char bytes[9000];
+    alignas(cmsghdr) char control[64];
+    iovec vector{bytes, sizeof(bytes)};
+    msghdr header{};
+    header.msg_iov = &vector;
+    header.msg_iovlen = 1;
+    header.msg_control = control;
+    header.msg_controllen = sizeof(control);
+    if (recvmsg(fd_, &header, 0) < 0) return -1;
+    const cmsghdr* told = CMSG_FIRSTHDR(&header);
+    if (told == nullptr) return -1;
+    int value = 0;
+    std::memcpy(&value, CMSG_DATA(told), told->cmsg_level == IPPROTO_IP ? 1 : sizeof(value));
+    return value;
+  }
+
+ private:
+  Address address_;
+  int fd_ = -1;
+};
+
+TEST(KernelDriver, SendsDataWithItsConnectionsCodePointAndControlWithItsOwn) {
+  constexpr int kEct0 = 2;
+  for (const char* host : {"127.0.0.1", "::1"}) {
+    UdpDriverOptions options;
+    options.local_address = host;
+    const auto sender = MustOpen(options);
+    const ServiceReader reader(host);
+    const std::string bytes = PatternBytes(1, 900);
+    std::vector<Transmit> packets;
+    // Neighbours of one size, which would leave as one segmented message if their code points were alike.
+    for (const uint8_t dscp : {uint8_t{26}, uint8_t{26}, uint8_t{0}, kDscpOfDriver, uint8_t{63}}) {
+      packets.push_back(MakePacket(reader.address(), bytes, PacketClass::kData));
+      packets.back().dscp = dscp;
+    }
+    packets.push_back(MakePacket(reader.address(), bytes, PacketClass::kControl));
+    packets.back().dscp = 26;
+    ASSERT_EQ(sender->SendBurst(packets), packets.size());
+    for (const int dscp : {26, 26, 0, int{options.dscp_data}, 63})
+      EXPECT_EQ(reader.Next(), dscp << 2 | kEct0) << host;
+    EXPECT_EQ(reader.Next(), options.dscp_control << 2) << host;
+  }
+}
+
 // ---- Ports ----
 
 TEST(KernelDriver, TakesTheFirstFreePortOfARangeAndNamesABusyOne) {
