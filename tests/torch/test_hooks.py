@@ -33,12 +33,23 @@ def trained(tmp_path_factory):
     return {mode: ([numpy.fromfile(out / f"{mode}.{rank}.f32", dtype=numpy.float32) for rank in range(2)],
                    [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)])
             for mode in MODES} | {
-        "shards": [json.loads((out / f"shard.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]}
+        name: [json.loads((out / f"{name}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
+        for name in ("shard", "sharded")}
 
 
 def test_the_hook_for_fsdp_averages_and_makes_one_step_of_several_gradients(trained):
-    for rank in trained["shards"]:
+    for rank in trained["shard"]:
         assert rank == {"first": [1.5] * 5, "second": [2.0] * 3, "opened": 1, "next": 2}
+
+
+def test_a_sharded_model_trains_the_same_with_its_hook_or_is_told_that_this_torch_cannot(trained):
+    for rank in trained["sharded"]:
+        if "refused" in rank:
+            assert "newer PyTorch" in rank["refused"]
+        else:
+            assert rank == {kind: {"same": True, "classes": [True, True, *rank[kind]["classes"][2:]]}
+                            for kind in ("fully_shard", "FullyShardedDataParallel")}
+            assert len(rank["fully_shard"]["classes"]) == 4 and False in rank["fully_shard"]["classes"]
 
 
 def bits(parameters):
@@ -58,6 +69,11 @@ def test_a_backward_pass_is_a_step_judged_by_the_ranks_own_gradients(trained, mo
         for own, judged in rank["norms"]:
             assert judged == pytest.approx(own, rel=1e-5)
     assert found[0]["norms"] != found[1]["norms"]
+
+
+@pytest.mark.parametrize("mode", ["sum", "split"])
+def test_nothing_but_gradients_travels_on_the_group_of_the_gradients(trained, mode):
+    assert all(rank["own_group"] for rank in trained[mode][1])
 
 
 def test_a_reduce_scatter_and_an_all_gather_give_the_same_training(trained):

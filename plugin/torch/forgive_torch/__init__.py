@@ -11,8 +11,9 @@ from .statistics import ledger, stats, step_stats
 
 __version__ = "0.1.0"
 
-_NEEDS_TORCH = ("GradientHook", "register", "gradient_group", "all_reduce_carrier", "reduce_scatter_carrier",
-                "fsdp_hook")
+_NEEDS_TORCH = {name: room for room, names in {
+    "hooks": ("GradientHook", "register", "gradient_group", "all_reduce_carrier", "reduce_scatter_carrier"),
+    "sharding": ("ShardedGradientHook", "register_sharded", "fsdp_hook")}.items() for name in names}
 
 __all__ = ["Detector", "ForgiveError", "StepScheduler", "enable", "find_library", "ledger", "load", "stats",
            "step_stats", *_NEEDS_TORCH]
@@ -28,5 +29,5 @@ def __getattr__(name: str) -> object:
                            "apt-get install python3-torch") from error
     if not torch.distributed.is_available():
         raise ForgiveError(f"forgive_torch.{name} needs a PyTorch with torch.distributed; this build has none")
-    from . import hooks
-    return getattr(hooks, name)
+    import importlib
+    return getattr(importlib.import_module("." + _NEEDS_TORCH[name], __name__), name)

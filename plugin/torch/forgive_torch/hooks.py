@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Communication hooks for DistributedDataParallel and FSDP, and the process group that carries gradients."""
+"""The communication hook for DistributedDataParallel, and the process group that carries gradients."""
 # No postponed annotations here: DDP looks at the real types of a hook's arguments.
 import inspect
 from typing import Any, Callable, Optional
@@ -75,7 +75,8 @@ def _done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     return future
 
 
-def _synchronize(tensor: Optional[torch.Tensor]) -> None:
+def synchronize(tensor: Optional[torch.Tensor]) -> None:
+    """Waits for the tensor's device."""
     if tensor is not None and tensor.device.type == "cuda":
         torch.cuda.synchronize(tensor.device)
 
@@ -104,7 +105,7 @@ class GradientHook:
         if bucket.index() == 0 and self.scheduler.step_open is not None:
             self.finish()  # a backward pass without a forward pass before it
         if self.scheduler.step_open is None:
-            _synchronize(buffer)
+            synchronize(buffer)
             self.scheduler.begin()
         self._note_norms(bucket, buffer)
         self._last = buffer
@@ -129,7 +130,7 @@ class GradientHook:
             return
         for future in self._futures:
             future.wait()
-        _synchronize(self._last)
+        synchronize(self._last)
         squares = [0.0] * self.scheduler.detector.layers
         for layer, norm in self._norms:
             squares[layer] += float(norm) ** 2
@@ -138,38 +139,36 @@ class GradientHook:
         self.scheduler.end([square ** 0.5 for square in squares])
 
 
+def make_scheduler(group: Any, detector: Detector, expected_bytes: int) -> StepScheduler:
+    """Without NCCL beneath, steps are classified but no budget is opened."""
+    return StepScheduler(detector, expected_bytes=expected_bytes,
+                         plugin=None if dist.get_backend(group) == "nccl" else False)
+
+
+def connect(group: Any, parameters: list[torch.nn.Parameter]) -> None:
+    """Makes the group's communicator now: else its first collective does, within a step."""
+    if dist.get_backend(group) == "nccl":
+        dist.all_reduce(torch.zeros(1, device=parameters[0].device), group=group)
+
+
 def register(model: torch.nn.parallel.DistributedDataParallel, detector: Optional[Detector] = None, *,
-             scheduler: Optional[StepScheduler] = None, carrier: Carrier = all_reduce_carrier,
+             group: Any = None, scheduler: Optional[StepScheduler] = None, carrier: Carrier = all_reduce_carrier,
              per_layer: bool = False, expected_bytes: int = 0) -> GradientHook:
-    """Puts a GradientHook on a DDP model. Its process group should be gradient_group(). Without NCCL beneath, steps
-    are classified but no budget is opened, unless a scheduler with a plugin is given."""
-    group = model.process_group
+    """Puts a GradientHook on a DDP model; every rank calls it. `group` carries the gradients: if none is given, the
+    model's own process group, or a new gradient_group() where the model has the default one, so that nothing else
+    travels with them. Without NCCL beneath, steps are classified but no budget is opened, unless a scheduler with a
+    plugin is given."""
+    if group is None:
+        group = gradient_group() if model.process_group is dist.group.WORLD else model.process_group
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if scheduler is None:
         layers = len(parameters) if per_layer else 1
-        detector = detector or Detector(layers=layers)
-        plugin = None if dist.get_backend(group) == "nccl" else False
-        scheduler = StepScheduler(detector, expected_bytes=expected_bytes, plugin=plugin)
+        scheduler = make_scheduler(group, detector or Detector(layers=layers), expected_bytes)
     if per_layer and scheduler.detector.layers != len(parameters):
         raise ForgiveError(f"per_layer: the model has {len(parameters)} parameters with gradients, the detector has "
                            f"{scheduler.detector.layers} layers")
+    connect(group, parameters)
     hook = GradientHook(scheduler, carrier, parameters=parameters, per_layer=per_layer)
     model.register_comm_hook(group, hook.__call__)  # a function: DDP asks for its name
     model.register_forward_pre_hook(lambda module, inputs: hook.finish())
     return hook
-
-
-def fsdp_hook(state: StepScheduler, gradient: torch.Tensor, output: Optional[torch.Tensor] = None) -> None:
-    """A hook for FullyShardedDataParallel.register_comm_hook(scheduler, fsdp_hook): begins a step at the first
-    gradient and reduce-scatters; the loop ends it with scheduler.end(norm) after backward. Parameters travel by
-    all-gathers on the same group within the step, which the operator's word forbids: use it only where the plugin
-    proves collectives by itself, with enable(promise=False) (docs/using-with-pytorch.md)."""
-    if state.step_open is None:
-        _synchronize(gradient)
-        state.begin()
-    group = dist.group.WORLD
-    gradient.div_(dist.get_world_size(group))
-    if output is None:
-        dist.all_reduce(gradient, group=group)
-    else:
-        dist.reduce_scatter_tensor(output, gradient, group=group)
