@@ -71,7 +71,8 @@ def test_a_bad_ledger_is_named(tmp_path, text, complaint):
 
 def test_a_training_with_masks_loses_by_the_class_of_the_step_and_replicas_stay_identical(tmp_path):
     done = subprocess.run([SOURCE / "testbed" / "train", "--build", os.environ["FORGIVE_BUILD"], "--output", tmp_path,
-                           "--local", "--ranks", "2", "--policy", "masks", "--window", "1", "--steps", "5"],
+                           "--local", "--ranks", "2", "--policy", "masks", "--window", "1", "--steps", "5",
+                           "--python", sys.executable],
                           capture_output=True, text=True, timeout=120, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     (run,) = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))["runs"]

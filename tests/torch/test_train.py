@@ -6,6 +6,7 @@ import json
 import os
 import pathlib
 import subprocess
+import sys
 
 import pytest
 
@@ -16,9 +17,10 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed (apt-get install python3-torch)", allow_module_level=True)
 
 
-def train(output, *words, timeout=120):
-    return subprocess.run([SOURCE / "testbed" / "train", "--build", BUILD, "--output", output, *map(str, words)],
-                          capture_output=True, text=True, timeout=timeout, check=False)
+def train(output, *words, timeout=250):
+    words = ["--build", BUILD, "--output", output, "--python", sys.executable, *map(str, words)]
+    return subprocess.run([SOURCE / "testbed" / "train", *words], capture_output=True, text=True, timeout=timeout,
+                          check=False)
 
 
 def found(output):

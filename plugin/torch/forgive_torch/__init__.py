@@ -3,11 +3,17 @@
 
 Only what is named after torch's own things needs torch: the rest works without it, and what needs it says so.
 """
+from typing import TYPE_CHECKING
+
 from .detector import Detector
 from .environment import enable
 from .library import ForgiveError, find_library, load
 from .scheduler import StepScheduler
 from .statistics import ledger, stats, step_stats
+
+if TYPE_CHECKING:  # what __getattr__ gives, for checkers of types
+    from .hooks import GradientHook, all_reduce_carrier, gradient_group, reduce_scatter_carrier, register
+    from .sharding import ShardedGradientHook, fsdp_hook, register_sharded
 
 __version__ = "0.1.0"
 
@@ -15,8 +21,9 @@ _NEEDS_TORCH = {name: room for room, names in {
     "hooks": ("GradientHook", "register", "gradient_group", "all_reduce_carrier", "reduce_scatter_carrier"),
     "sharding": ("ShardedGradientHook", "register_sharded", "fsdp_hook")}.items() for name in names}
 
-__all__ = ["Detector", "ForgiveError", "StepScheduler", "enable", "find_library", "ledger", "load", "stats",
-           "step_stats", *_NEEDS_TORCH]
+__all__ = ["Detector", "ForgiveError", "GradientHook", "ShardedGradientHook", "StepScheduler", "all_reduce_carrier",
+           "enable", "find_library", "fsdp_hook", "gradient_group", "ledger", "load", "reduce_scatter_carrier",
+           "register", "register_sharded", "stats", "step_stats"]
 
 
 def __getattr__(name: str) -> object:

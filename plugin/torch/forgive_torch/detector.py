@@ -53,7 +53,7 @@ class Detector:
         """observed_steps, windows (whole ones) and bad_norms."""
         out = lib.DetectorStats(ctypes.sizeof(lib.DetectorStats))
         lib.check(self._library, self._library.forgive_detector_stats(self._handle, ctypes.byref(out)))
-        return {name: getattr(out, name) for name, _ in lib.DetectorStats._fields_ if name != "size"}
+        return {name: getattr(out, name) for name, *_ in lib.DetectorStats._fields_ if name != "size"}
 
     def state(self) -> bytes:
         """Everything, for a checkpoint."""

@@ -16,7 +16,7 @@ def _too_late() -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
-    return torch.distributed.get_backend() == "nccl"
+    return bool(torch.distributed.get_backend() == "nccl")
 
 
 def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional[float] = None,

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The communication hook for DistributedDataParallel, and the process group that carries gradients."""
-# No postponed annotations here: DDP looks at the real types of a hook's arguments.
+# No postponed annotations here: DDP looks at the real types of a hook's arguments. (torch declares GradBucket, but not
+# to checkers of types.)
 import inspect
-from typing import Any, Callable, Optional
+from typing import Any, Callable, Optional, cast
 
 import torch
 import torch.distributed as dist
@@ -29,14 +30,16 @@ def gradient_group(ranks: Optional[list[int]] = None, backend: Optional[str] = N
     if backend == "nccl":
         nccl = dist.ProcessGroupNCCL.Options()
         if hasattr(getattr(nccl, "config", None), "traffic_class"):
-            nccl.config.traffic_class = TRAFFIC_CLASS
+            setattr(nccl.config, "traffic_class", TRAFFIC_CLASS)
             options["pg_options"] = nccl
     return dist.new_group(**options)
 
 
 def all_reduce_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     """One all-reduce."""
-    return dist.all_reduce(tensor, group=group, async_op=True).get_future().then(lambda future: future.value()[0])
+    work = cast(Any, dist.all_reduce(tensor, group=group, async_op=True))
+    future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda done: done.value()[0])
+    return future
 
 
 def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
@@ -69,7 +72,7 @@ def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Fu
 
 
 def _done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
-    devices = [tensor.device] if tensor.device.type == "cuda" else None
+    devices: Any = [tensor.device] if tensor.device.type == "cuda" else None
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     future.set_result(tensor)
     return future
@@ -100,7 +103,8 @@ class GradientHook:
         self._futures: list[Any] = []
         self.last_norm: Optional[float] = None            # the whole model's, of the last step that ended
 
-    def __call__(self, group: Any, bucket: dist.GradBucket) -> torch.futures.Future[torch.Tensor]:
+    def __call__(self, group: Any, bucket: dist.GradBucket  # type: ignore[name-defined]
+                 ) -> torch.futures.Future[torch.Tensor]:
         buffer = bucket.buffer()
         if bucket.index() == 0 and self.scheduler.step_open is not None:
             self.finish()  # a backward pass without a forward pass before it
@@ -116,7 +120,7 @@ class GradientHook:
             self.finish()
         return future
 
-    def _note_norms(self, bucket: dist.GradBucket, buffer: torch.Tensor) -> None:
+    def _note_norms(self, bucket: Any, buffer: torch.Tensor) -> None:
         if not self._per_layer:
             self._norms.append((0, torch.linalg.vector_norm(buffer)))
             return

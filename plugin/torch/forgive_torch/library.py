@@ -122,7 +122,7 @@ def load(path: Optional[str] = None) -> ctypes.CDLL:
 
 
 def last_error(library: ctypes.CDLL) -> str:
-    return library.forgive_last_error().decode()
+    return str(library.forgive_last_error().decode())
 
 
 def check(library: ctypes.CDLL, code: int) -> int:

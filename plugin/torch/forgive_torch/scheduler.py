@@ -36,7 +36,9 @@ class StepScheduler:
         self.critical = True                  # of the last step begun
         self.budgeted = False                 # whether the plugin opened a budget for it
         self.refused: list[tuple[int, str]] = []  # the first steps that it refused, and why
-        self._plugin = None if plugin is False else lib.load() if plugin in (None, True) else plugin
+        self._plugin: Optional[ctypes.CDLL] = None
+        if plugin is not False:
+            self._plugin = plugin if isinstance(plugin, ctypes.CDLL) else lib.load()
 
     def begin(self, expected_bytes: Optional[int] = None) -> bool:
         """Begins the next step; device synchronised, no collective running. Returns whether it is critical.

@@ -60,7 +60,7 @@ def register_sharded(model: torch.nn.Module, detector: Optional[Detector] = None
     connect(group, list(model.parameters()))
     hook = ShardedGradientHook(scheduler, group)
     for module in sharded:
-        module.set_custom_reduce_scatter(hook)
+        getattr(module, "set_custom_reduce_scatter")(hook)
     model.register_forward_pre_hook(lambda module, inputs: hook.finish(), prepend=True)
     return hook
 
