@@ -53,8 +53,9 @@ def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Fu
         shard = torch.empty(count // ranks, dtype=tensor.dtype, device=tensor.device)
         dist.reduce_scatter_tensor(shard, padded, group=group)
         if padded is tensor:
-            work = dist.all_gather_into_tensor(tensor, shard, group=group, async_op=True)
-            return work.get_future().then(lambda _: tensor)
+            work = cast(Any, dist.all_gather_into_tensor(tensor, shard, group=group, async_op=True))
+            future: torch.futures.Future[torch.Tensor] = work.get_future().then(lambda _: tensor)
+            return future
         whole = torch.empty_like(padded)
         dist.all_gather_into_tensor(whole, shard, group=group)
     else:
