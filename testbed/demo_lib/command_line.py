@@ -3,6 +3,7 @@
 import argparse
 import os
 
+import entry
 from errors import DemoError
 from parameters import ROOT
 
@@ -35,6 +36,9 @@ def parse(words):
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
                         help="whose programs to run (build/release)")
     parser.add_argument("--only-check", action="store_true", help=argparse.SUPPRESS)
+    empty = entry.empty_word(words)
+    if empty is not None:
+        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     arguments = parser.parse_args(words)
     if not arguments.setup and not arguments.userspace and os.geteuid() != 0:
         raise DemoError("the lab needs root (network namespaces, eBPF): run `sudo testbed/demo`, or "
@@ -43,6 +47,7 @@ def parse(words):
 
 
 def _steps(text):
-    if not text.isdigit() or not 1 <= int(text) <= 1000:
+    number = entry.whole_number(text)
+    if number is None or not 1 <= number <= 1000:
         raise argparse.ArgumentTypeError(f"{text}: give a number of steps from 1 to 1000")
-    return int(text)
+    return number

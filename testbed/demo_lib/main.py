@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 # The demo from the command line to the exit status; testbed/demo calls it after the build.
-import contextlib
-import fcntl
-import json
 import os
 import sys
-import tempfile
-import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "page_lib")]
+TESTBED = os.path.dirname(HERE)
+sys.path[:0] = [HERE, os.path.join(TESTBED, "page_lib"), os.path.join(TESTBED, "entry_lib")]
+
+import entry  # noqa: E402
+
+if __name__ == "__main__":
+    entry.begin()
+
+import contextlib  # noqa: E402
+import fcntl  # noqa: E402
+import json  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
 
 import checks  # noqa: E402
 import command_line  # noqa: E402
@@ -235,6 +242,8 @@ def work(arguments, interrupts):
         interrupts.end_at_once()
         summary = demo.summary()
         paths = publish(demo, summary)
+    except entry.OutputError:
+        raise
     except OSError as error:
         raise DemoError(f"{error.filename or demo.output}: {error.strerror}: name another folder by "
                         "--output") from error
@@ -270,4 +279,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry.run("demo", main))

@@ -16,6 +16,11 @@ _RUN_KEYS = {"ranks": int, "steps": int, "critical": list, "compute_ms": int, "b
              "light_turns": int, "algorithms": list, "light_algorithms": list, "seed": int, "run_limit_s": int,
              "total_limit_s": int, "trace_interval_us": int}
 
+_MOST = 1000000000
+_LIMITS = {"ranks": (2, 256), "steps": (1, 1000), "compute_ms": (0, 60000), "bytes": (4, 4 << 30), "turns": (1, 1000),
+           "light_turns": (0, 1000), "seed": (0, _MOST), "run_limit_s": (1, 86400), "total_limit_s": (1, 86400),
+           "trace_interval_us": (100, _MOST)}
+
 
 @dataclasses.dataclass
 class Parameters:
@@ -60,10 +65,20 @@ def read_file(path):
 
 
 def _texts(table, where):
+    if not isinstance(table, dict):
+        raise DemoError(f"{where}: give a table")
     for name, value in table.items():
         if isinstance(value, (dict, list)):
             raise DemoError(f"{where}.{name}: give one value")
     return {name: str(value) for name, value in table.items()}
+
+
+def _table(content, name, path):
+    """A table that may be missing."""
+    table = content.get(name, {})
+    if not isinstance(table, dict):
+        raise DemoError(f"{path}: {name}: give a table")
+    return table
 
 
 def load(path=None, quick=False, userspace=False, steps=None):
@@ -75,17 +90,20 @@ def load(path=None, quick=False, userspace=False, steps=None):
             raise DemoError(f"{path}: the table [{table}] is missing")
     run = dict(content["run"])
     environment = _texts(content["environment"], f"{path}: environment")
-    relay = content.get("userspace", {})
+    relay = _table(content, "userspace", path)
     if userspace:
-        run.update(relay.get("run", {}))
+        run.update(_table(relay, "run", path))
         environment.update(_texts(relay.get("environment", {}), f"{path}: userspace.environment"))
     if quick:
-        run.update(content.get("quick", {}))
+        run.update(_table(content, "quick", path))
         if userspace:
-            run.update(relay.get("quick", {}))
+            run.update(_table(relay, "quick", path))
     if steps is not None:
         run["steps"] = steps
     _check_run(run, path)
+    hosts = content["lab"].get("hosts", run["ranks"])
+    if not userspace and isinstance(hosts, int) and run["ranks"] > hosts:
+        raise DemoError(f"{path}: run.ranks = {run['ranks']}: more than lab.hosts, {hosts}: a host has one rank")
     algorithms = {name: _texts(content["algorithm"].get(name, {}), f"{path}: algorithm.{name}")
                   for name in ALGORITHMS}
     policies = {name: _texts(content["policy"].get(name, {}), f"{path}: policy.{name}") for name in POLICIES}
@@ -102,9 +120,12 @@ def _check_run(run, path):
     for key in run:
         if key not in _RUN_KEYS:
             raise DemoError(f"{path}: run.{key} is not known")
-    for key in ("ranks", "steps", "bytes", "turns", "run_limit_s", "total_limit_s"):
-        if run[key] < 1:
-            raise DemoError(f"{path}: run.{key} = {run[key]}: give 1 or more")
+    for key, (least, most) in _LIMITS.items():
+        if not least <= run[key] <= most:
+            raise DemoError(f"{path}: run.{key} = {run[key]}: give a number from {least} to {most}")
+    for step in run["critical"]:
+        if not isinstance(step, int) or isinstance(step, bool) or step < 1:
+            raise DemoError(f"{path}: run.critical: {step}: give step numbers from 1")
     for key in ("algorithms", "light_algorithms"):
         for algorithm in run[key]:
             if algorithm not in ALGORITHMS:

@@ -37,6 +37,12 @@ constexpr NumberKey kNumberKeys[] = {
     {"data_priority", &forgive_switch_parameters::data_priority, 0, ~0u},
 };
 
+// A file name is the rest of its line: it may hold spaces.
+std::string FileName(const std::string& line, const std::string& key) {
+  const std::size_t begin = line.find_first_not_of(" \t", line.find(key) + key.size());
+  return begin == std::string::npos ? "" : line.substr(begin);
+}
+
 // Returns an empty string or what is wrong with this line.
 std::string ReadLine(const std::string& key, const std::string& value, const std::string& second,
                      SwitchConfig* config) {
@@ -103,6 +109,7 @@ std::string ReadSwitchConfig(const std::string& path, SwitchConfig* config) {
     std::istringstream words(line);
     std::string key, value, second;
     words >> key >> value >> second;
+    if (key == "pins" || key == "trims_log") value = FileName(line, key);
     if (key.empty() || key[0] == '#') continue;
     const std::string error = ReadLine(key, value, second, config);
     if (!error.empty()) return path + ":" + std::to_string(number) + ": " + key + " " + error;

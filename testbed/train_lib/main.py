@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """testbed/train: one run for each policy on the same fabric, then results.json, a table and a page."""
-import contextlib
-import fcntl
-import json
 import os
-import shutil
-import subprocess
 import sys
-import tempfile
-import time
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(os.path.dirname(HERE), "demo_lib")]
+TESTBED = os.path.dirname(HERE)
+sys.path[:0] = [HERE, os.path.join(TESTBED, "demo_lib"), os.path.join(TESTBED, "entry_lib")]
+
+import entry  # noqa: E402
+
+if __name__ == "__main__":
+    entry.begin()
+
+import contextlib  # noqa: E402
+import fcntl  # noqa: E402
+import json  # noqa: E402
+import shutil  # noqa: E402
+import subprocess  # noqa: E402
+import tempfile  # noqa: E402
+import time  # noqa: E402
 
 import machine  # noqa: E402
 import outcome  # noqa: E402
@@ -200,4 +207,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry.run("train", main))

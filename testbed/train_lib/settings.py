@@ -4,6 +4,7 @@ import argparse
 import os
 import tomllib
 
+import entry
 from errors import DemoError as TrainError
 from parameters import ROOT
 
@@ -11,6 +12,8 @@ FILE = os.path.join(ROOT, "testbed", "train.toml")
 POLICIES = ("gloo", "tcp", "plain", "tight", "forgive-reduce", "forgive-all", "masks")
 DEFAULT_POLICIES = POLICIES[:-1]
 WITHOUT_PLUGIN = ("gloo", "tcp", "masks")
+MOST = 1000000000  # of what a number on the command line may be
+MOST_RANKS = 64  # processes on this machine
 
 DESCRIPTION = """\
 Four hosts behind one trimming switch train a small model with DistributedDataParallel, whose buckets travel through
@@ -26,9 +29,17 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _positive(text):
-    if not text.isdigit() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1")
-    return int(text)
+    number = entry.whole_number(text)
+    if number is None or not 1 <= number <= MOST:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {MOST}")
+    return number
+
+
+def _ranks(text):
+    number = entry.whole_number(text)
+    if number is None or not 1 <= number <= MOST_RANKS:
+        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {MOST_RANKS}")
+    return number
 
 
 def parse(words):
@@ -40,7 +51,7 @@ def parse(words):
     parser.add_argument("--seed", type=_positive, default=1, metavar="N", help="of model, data and draws (1)")
     parser.add_argument("--algorithm", choices=("direct", "ring"), help="of the plugin's all-reduce (direct)")
     parser.add_argument("--window", type=_positive, metavar="N", help="steps of the detector's windows (10)")
-    parser.add_argument("--ranks", type=_positive, metavar="N", help="with --local: processes (4)")
+    parser.add_argument("--ranks", type=_ranks, metavar="N", help="with --local: processes (4)")
     parser.add_argument("--local", action="store_true", help="processes on loopback instead of the lab: no root")
     parser.add_argument("--fault", metavar="SPEC", help="with --local: FORGIVE_FAULT, such as trim=0.05")
     parser.add_argument("--bursts", metavar="FILE", help="of masks: a ledger whose stretches are replayed")
@@ -53,6 +64,9 @@ def parse(words):
                         help="whose programs to run (build/release)")
     parser.add_argument("--python", metavar="FILE", help="the ranks' Python, which has a torch (/usr/bin/python3)")
     parser.add_argument("--die", metavar="RANK:STEP", help=argparse.SUPPRESS)
+    empty = entry.empty_word(words)
+    if empty is not None:
+        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     arguments = parser.parse_args(words)
     arguments.policies = [name for name in arguments.policy.split(",") if name]
     _check(arguments)
@@ -74,7 +88,9 @@ def _check(arguments):
     if arguments.bursts and "masks" not in arguments.policies:
         raise TrainError("--bursts goes with --policy masks")
     if arguments.die is not None:
-        arguments.die = [int(part) for part in arguments.die.split(":")]
+        arguments.die = [entry.whole_number(part) for part in arguments.die.split(":")]
+        if len(arguments.die) != 2 or None in arguments.die:
+            raise TrainError("--die: give RANK:STEP")
 
 
 class Parameters:

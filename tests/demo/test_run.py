@@ -62,6 +62,7 @@ def test_a_short_demo_through_the_relay_holds_what_must_hold(tmp_path):
 
 @needs_root
 def test_a_short_demo_through_the_lab_holds_what_must_hold_and_leaves_no_namespace(tmp_path):
+    tmp_path = tmp_path / "a f\u00f6lder"  # folders are named as people like
     done = run(tmp_path, *SHORT)
     assert done.returncode == 0, done.stdout + done.stderr
     check_output(tmp_path)

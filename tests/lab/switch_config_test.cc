@@ -38,6 +38,17 @@ TEST(SwitchConfig, ReadsPortsAndNumbers) {
   EXPECT_EQ(config.parameters.trim_threshold_bytes, 300000u);
 }
 
+TEST(SwitchConfig, TakesAFileNameWithSpacesWhole) {
+  SwitchConfig config;
+  EXPECT_EQ(Read("pins /run/a lab/bpf\ntrims_log  /a b/c  d.log\n" + std::string(kGood).substr(std::string(kGood).find("trim_length")) +
+                     "port p0 02:46:47:56:00:0a\n",
+                 &config),
+            "");
+  EXPECT_EQ(config.pins, "/run/a lab/bpf");
+  EXPECT_EQ(config.trims_log, "/a b/c  d.log");
+  EXPECT_EQ(Read("trims_log  \n", &config), ":1: trims_log has no value");
+}
+
 TEST(SwitchConfig, NamesTheLineThatIsWrong) {
   SwitchConfig config;
   EXPECT_EQ(Read("pins /x\nnonsense 1\n", &config), ":2: nonsense is not a known key");

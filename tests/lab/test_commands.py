@@ -37,6 +37,14 @@ def test_link_local_addresses_are_found_by_neighbour_discovery():
         assert lab.exec("h0", "ping", "-c", "1", "-W", "5", f"{address}%fgv0").returncode == 0
 
 
+def test_the_log_of_trims_may_have_spaces_and_umlauts_in_its_name(tmp_path):
+    log = tmp_path / "a l\u00f6g" / "of trims.log"
+    log.parent.mkdir()
+    with lab_up("--hosts", "1", "--trims-log", str(log)) as lab:
+        assert lab.status()["trims_log"] == str(log)
+        assert log.exists() and [entry.name for entry in log.parent.iterdir()] == [log.name]
+
+
 def test_down_of_a_lab_that_is_not_up_succeeds():
     assert run("down", "--name", "nosuch").returncode == 0
 
@@ -147,7 +155,8 @@ def test_up_without_root_is_one_clear_line_and_leaves_nothing():
     # A copy that everybody may read, wherever the sources are.
     folder = tempfile.mkdtemp()
     try:
-        shutil.copytree(os.path.dirname(LAB), os.path.join(folder, "lab"))
+        for name in ("lab", "entry_lib"):
+            shutil.copytree(os.path.join(os.path.dirname(LAB), "..", name), os.path.join(folder, name))
         os.chmod(folder, 0o755)
         result = subprocess.run(["/usr/bin/env", "python3", os.path.join(folder, "lab", "lab"), "up"], user=65534,
                                 capture_output=True, text=True, check=False)

@@ -3,12 +3,17 @@
 import argparse
 import json
 import os
+import re
 import signal
 import sys
+
+import entry
 
 from . import fabric, report, system
 from .parameters import FIELDS, TRIM_MODES, LabError, Parameters, checked, from_file, read_table
 
+NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+MOST_DIGITS = 40
 BURST_KEYS = {"rate_mbps": (1, 100000), "on_ms": (1, 3600000), "off_ms": (0, 3600000)}
 
 
@@ -93,13 +98,9 @@ def _up(arguments, _):
 
 
 def _number(value):
-    """A flag's text as a number where it is one."""
-    if isinstance(value, str):
-        for kind in (int, float):
-            try:
-                return kind(value)
-            except ValueError:
-                continue
+    """A flag's text as a number where it is one, written in decimal digits: int() and float() take more than that."""
+    if isinstance(value, str) and len(value) <= MOST_DIGITS and NUMBER.fullmatch(value):
+        return int(value) if value.lstrip("+-").isdigit() else float(value)
     return value
 
 
@@ -199,6 +200,9 @@ def main(words):
     if "--" in words:
         own, command = words[:words.index("--")], words[words.index("--") + 1:]
     try:
+        empty = entry.empty_word(own)
+        if empty is not None:
+            raise LabError(f"{empty}: its value is empty: give one, or leave it out")
         arguments = _parser().parse_args(own)
         if command and arguments.command != "exec":
             raise LabError(f"lab {arguments.command} takes no command after --")
@@ -209,11 +213,11 @@ def main(words):
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
+    except entry.OutputError:
+        raise
     except OSError as error:
         print(f"lab: {error}", file=sys.stderr)
         return 1
     except Interrupted as interrupt:
         print("lab: interrupted; nothing is left", file=sys.stderr)
         return 128 + interrupt.number
-    except KeyboardInterrupt:
-        return 130

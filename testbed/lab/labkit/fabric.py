@@ -311,7 +311,7 @@ def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
     }
     if parameters.rtt_ms > 0:
         values["line"] = LINE_SWITCH_SIDE
-    with open(config, "w", encoding="ascii") as file:
+    with open(config, "w", encoding="utf-8", errors="surrogateescape") as file:
         for key, value in values.items():
             file.write(f"{key} {value}\n")
         for host in hosts:

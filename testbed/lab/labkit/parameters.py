@@ -91,8 +91,8 @@ def checked(name, value, source):
             raise LabError(f"{source} must be one of {', '.join(limits)}, not {value!r}")
         return value
     try:
-        number = field.type(value)
-    except (TypeError, ValueError):
+        number = None if isinstance(value, str) else field.type(value)
+    except (TypeError, ValueError, OverflowError):
         number = None
     if number is None or isinstance(value, bool) or number != float(value) or not limits[0] <= number <= limits[1]:
         kind = "a whole number" if field.type is int else "a number"

@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 # The simulator's report from the command line; testbed/simulator/report calls it.
-import argparse
-import json
 import os
 import sys
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "page_lib")]
+sys.path[:0] = [HERE] + [os.path.join(HERE, "..", "..", name) for name in ("page_lib", "entry_lib")]
+
+import entry  # noqa: E402
+
+if __name__ == "__main__":
+    entry.begin()
+
+import argparse  # noqa: E402
+import json  # noqa: E402
 
 import results  # noqa: E402
 import tables  # noqa: E402
@@ -29,6 +35,9 @@ def _arguments(words):
                      formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", help="where the results are")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the page (report.html)")
+    empty = entry.empty_word(words)
+    if empty is not None:
+        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     return parser.parse_args(words)
 
 
@@ -103,6 +112,8 @@ def main(words):
     except ReportError as error:
         print(f"report: {error}", file=sys.stderr)
         return 1
+    except entry.OutputError:
+        raise
     except OSError as error:
         print(f"report: {error.filename or arguments.output}: {error.strerror}", file=sys.stderr)
         return 1
@@ -110,4 +121,4 @@ def main(words):
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    sys.exit(entry.run("report", main))
