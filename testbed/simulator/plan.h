@@ -49,6 +49,8 @@ struct WorkloadPlan {
   bool seed_exact = false;  // a remainder of dp_bytes / dp_streams is a stream as large as the others
   Algorithm dp_algorithm = Algorithm::kDirect;
   uint32_t fan_in = 7;  // direct: peers that send to a rank at once
+  // A rank begins its gradient all-reduce up to so much later than it could, uniformly by chance.
+  uint64_t gradient_skew_us = 0;
 
   // Flows from the burst_flows data-parallel peers of burst_rank, when its gradient all-reduce of burst_step begins.
   uint32_t burst_flows = 0;

@@ -207,6 +207,7 @@ void WorkloadKeys(WorkloadPlan* workload, Section keys) {
   keys.Flag("seed_exact", &workload->seed_exact);
   keys.Choice("dp_algorithm", &workload->dp_algorithm, {{"direct", Algorithm::kDirect}, {"ring", Algorithm::kRing}});
   keys.Integer("fan_in", &workload->fan_in, 1, 1023);
+  keys.Integer("gradient_skew_us", &workload->gradient_skew_us, 0, 10000000);
   keys.Integer("burst_flows", &workload->burst_flows, 0, 1023);
   keys.Integer("burst_bytes", &workload->burst_bytes, 1, kMostMessageBytes - 1);
   keys.Integer("burst_rank", &workload->burst_rank, 0, 65535);

@@ -11,7 +11,9 @@ namespace {
 
 constexpr Picoseconds kCloseRetry{100'000'000};
 
-Picoseconds FromMicroseconds(uint64_t n) { return {static_cast<int64_t>(n) * 1000000}; }
+constexpr int64_t kPicosecondsPerMicrosecond = 1'000'000;
+
+Picoseconds FromMicroseconds(uint64_t n) { return {static_cast<int64_t>(n) * kPicosecondsPerMicrosecond}; }
 
 }  // namespace
 
@@ -46,7 +48,7 @@ void Training::BeginStep(SimTime now, uint32_t index) {
   if (plan_.workload.tp_all_reduces != 0) {
     Compute(now, index, Phase::kCompute);
   } else {
-    BeginGradient(now, index);
+    WaitForGradient(now, index);
   }
 }
 
@@ -84,6 +86,9 @@ void Training::OnCompute(SimTime now, uint32_t index) {
     case Phase::kTensorElsewhere:
       EndTensor(now, index);
       break;
+    case Phase::kSkew:
+      BeginGradient(now, index);
+      break;
     case Phase::kLastCompute:
       EndStep(now, index);
       break;
@@ -114,8 +119,22 @@ void Training::EndTensor(SimTime now, uint32_t index) {
   if (++rank.tensor_done < plan_.workload.tp_all_reduces) {
     Compute(now, index, Phase::kCompute);
   } else {
-    BeginGradient(now, index);
+    WaitForGradient(now, index);
   }
+}
+
+// Ranks are never quite in step. The same rank and step wait as long under every policy.
+void Training::WaitForGradient(SimTime now, uint32_t index) {
+  const uint64_t most = plan_.workload.gradient_skew_us * kPicosecondsPerMicrosecond;
+  if (most == 0) {
+    BeginGradient(now, index);
+    return;
+  }
+  ranks_[index].phase = Phase::kSkew;
+  const uint64_t of_step = Draw(Draw(seed_).Next() ^ ranks_[index].step).Next();
+  const uint64_t chance = Draw(of_step ^ (uint64_t{job_} << 32 | index)).Next();
+  queue_->Schedule(now + Picoseconds{static_cast<int64_t>(chance % (most + 1))},
+                   {SimEvent::Kind::kCompute, index, job_});
 }
 
 void Training::BeginGradient(SimTime now, uint32_t index) {

@@ -44,7 +44,7 @@ class Training {
   uint64_t step_of_slowest() const;
 
  private:
-  enum class Phase : uint8_t { kStart, kCompute, kTensor, kTensorElsewhere, kGradient, kLastCompute, kDone };
+  enum class Phase : uint8_t { kStart, kCompute, kTensor, kTensorElsewhere, kSkew, kGradient, kLastCompute, kDone };
 
   // One stream of a ring at one rank.
   struct Ring {
@@ -107,6 +107,7 @@ class Training {
   void Compute(SimTime now, uint32_t rank, Phase phase);
   void BeginTensor(SimTime now, uint32_t rank);
   void EndTensor(SimTime now, uint32_t rank);
+  void WaitForGradient(SimTime now, uint32_t rank);
   void BeginGradient(SimTime now, uint32_t rank);
   void EndGradient(SimTime now, uint32_t rank);
   void EndStep(SimTime now, uint32_t rank);

@@ -55,6 +55,23 @@ TEST(Training, AStepIsItsComputeAndItsCollectives) {
   EXPECT_EQ(run.time_of(0).value, int64_t{2} * (4 * 100 + 3 * 40) * 1'000'000);
 }
 
+TEST(Training, SkewDelaysARankBySeedAndStepAndByNothingElse) {
+  const auto time = [](uint64_t seed, const char* skew, const char* rule) {
+    const Plan plan =
+        SmallPlan({"tp=1", "dp=1", "tp_all_reduces=1", "tp_on_fabric=false", "tp_us=0", "compute_us=100", "steps=2",
+                   "ranks_per_leaf=1", std::string("gradient_skew_us=") + skew, std::string("rule=") + rule});
+    Simulation run(plan, seed);
+    EXPECT_TRUE(run.ToEnd({}));
+    return run.time_of(0).value;
+  };
+  const int64_t in_step = time(1, "0", "none");
+  EXPECT_EQ(in_step, int64_t{2} * 2 * 100 * 1'000'000);
+  EXPECT_GT(time(1, "1000", "none"), in_step);
+  EXPECT_LE(time(1, "1000", "none"), in_step + int64_t{2} * 1000 * 1'000'000);
+  EXPECT_EQ(time(1, "1000", "none"), time(1, "1000", "forgive"));
+  EXPECT_NE(time(1, "1000", "none"), time(2, "1000", "none"));
+}
+
 TEST(Training, MovesTheBytesOfBothAlgorithmsAndNoMore) {
   for (const char* algorithm : {"direct", "ring"}) {
     const Plan plan = SmallPlan(
