@@ -29,6 +29,10 @@ enum class CongestionRestart : uint8_t { kAtStep, kOff, kAtMessage };
 // When an exempt-eligible flow ignores congestion. kByBudget is the protocol.
 enum class ExemptionRule : uint8_t { kByBudget, kOff, kAlways };
 
+// What a forgiven byte costs. kBytes: 1, as in the seed. kContributions: as many as the ranks whose contribution goes
+// with it, so that p bounds the share of contributions that a rank loses.
+enum class BudgetUnit : uint8_t { kBytes, kContributions };
+
 // Departures from the protocol, for comparisons in the simulator only. The defaults are the protocol.
 struct Experiments {
   ExemptionRule exemption = ExemptionRule::kByBudget;
@@ -58,6 +62,7 @@ struct Config {
 
   // The seed's parameters. p is chosen per step by whoever opens it.
   Fraction forgiveness_probability{Fraction::kOne};  // P
+  BudgetUnit budget_unit = BudgetUnit::kBytes;
 
   Experiments experiments;
 

@@ -45,7 +45,7 @@ bool Receiver::Post(const ReceiveRequest& request) {
   if (closed_ || messages_.Full()) return false;
   const StepIndex index = request.has_step ? steps_->FindOpen(request.step) : StepIndex{};
   if (index.has_value()) {
-    steps_->AddMessage(index);
+    steps_->AddMessage(index, request.contributions);
     if (!has_step_start_ || request.step != newest_step_) {
       has_step_start_ = true;
       step_start_message_ = messages_.posted();
@@ -196,7 +196,7 @@ uint64_t Receiver::TakeArrivedRun(const Segment& segment, UnitRange run, const u
   if (message.forgivable) steps_->CountReceived(message.index, bytes);
   if (counted != 0) {
     message.counted_bytes -= counted;
-    steps_->UncountTrimmed(message.index, counted);
+    steps_->UncountTrimmed(message.index, counted, message.contributions);
   }
   return bytes;
 }
@@ -263,7 +263,7 @@ Receiver::Flags Receiver::CurrentFlags() const {
   if (!first.exempt_eligible) return flags;
   const StepAccount& account = steps_->account(first.index);
   flags.exempt_eligible = account.open && account.p.ppm != 0;
-  flags.budget_exhausted = flags.exempt_eligible && steps_->Exhausted(first.index, max_payload_);
+  flags.budget_exhausted = flags.exempt_eligible && steps_->Exhausted(first.index, max_payload_, first.contributions);
   return flags;
 }
 
@@ -321,7 +321,9 @@ void Receiver::Close() {
     ReceiveMessage& message = messages_.at(number);
     message.buffer = nullptr;
     if (message.done || !message.has_step) continue;
-    if (message.counted_bytes != 0) steps_->UncountTrimmed(message.index, message.counted_bytes);
+    if (message.counted_bytes != 0) {
+      steps_->UncountTrimmed(message.index, message.counted_bytes, message.contributions);
+    }
     message.counted_bytes = 0;
     steps_->RemoveMessage(message.index);
   }

@@ -60,7 +60,9 @@ Decision Receiver::Decide(const Segment& segment, const Scoreboard::Missing& mis
   const bool last_missing = segment.padding != 0 && !scoreboard_.IsSettled(segment.payload.end - 1);
   const uint64_t bytes = PayloadBytes(segment, missing.units, last_missing);
   Decision decision = Decision::kNotForgivable;
-  if (message.forgivable) decision = counted ? steps_->Decide(message.index, bytes) : Decision::kNoOpenBudget;
+  if (message.forgivable) {
+    decision = counted ? steps_->Decide(message.index, bytes, message.contributions) : Decision::kNoOpenBudget;
+  }
   if (decision == Decision::kForgiven) {
     ForgiveMissing(segment, bytes);
   } else if (!missing.all_requested) {
@@ -80,7 +82,7 @@ bool Receiver::CountOutstanding(const Segment& segment, uint64_t units) {
     const bool has_last = segment.padding != 0 && !scoreboard_.IsSettled(last) && !scoreboard_.IsCounted(last);
     bytes = PayloadBytes(segment, units, has_last);
   }
-  if (!steps_->CountTrimmed(message.index, bytes)) return false;
+  if (!steps_->CountTrimmed(message.index, bytes, message.contributions)) return false;
   message.counted_bytes += bytes;
   if (units != 0) scoreboard_.MarkCounted(segment.payload);
   return true;

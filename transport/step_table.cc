@@ -7,7 +7,7 @@
 namespace forgive {
 
 StepTable::StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed,
-                     const Experiments& experiments)
+                     const Experiments& experiments, BudgetUnit unit)
     : entries_(max_steps),
       used_(max_steps),
       known_(max_steps),
@@ -15,7 +15,8 @@ StepTable::StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint6
       draw_(seed),
       vesting_(experiments.vesting),
       forgives_from_(experiments.forgives_from),
-      bounded_(experiments.bounded) {
+      bounded_(experiments.bounded),
+      unit_(unit) {
   FORGIVE_CHECK(max_steps > 0);
   FORGIVE_CHECK(max_steps < UINT16_MAX);
   FORGIVE_CHECK(forgiveness_probability.ppm <= Fraction::kOne);
@@ -105,9 +106,13 @@ const StepAccount* StepTable::Find(uint64_t step) const {
   return nullptr;
 }
 
-void StepTable::AddMessage(StepIndex index) {
+void StepTable::AddMessage(StepIndex index, uint32_t contributions) {
   StepAccount& account = Entry(index);
   FORGIVE_CHECK(account.open);
+  FORGIVE_CHECK(contributions > 0);
+  if (unit_ == BudgetUnit::kContributions && contributions > account.largest_cost) {
+    account.largest_cost = contributions;
+  }
   ++account.messages;
 }
 
@@ -120,21 +125,25 @@ void StepTable::RemoveMessage(StepIndex index) {
   ReleaseIfDone(index.value);
 }
 
-bool StepTable::CountTrimmed(StepIndex index, uint64_t new_bytes) {
+bool StepTable::CountTrimmed(StepIndex index, uint64_t new_bytes, uint32_t contributions) {
   StepAccount& account = Entry(index);
   ++account.trims;
   if (!account.open) return false;
-  const uint64_t used_before = account.forgiven + account.outstanding;
+  const uint64_t used_before = account.charged + account.outstanding_charge;
   account.outstanding += new_bytes;
+  account.outstanding_charge += new_bytes * CostOf(contributions);
   NoteUse(account, used_before);
   return true;
 }
 
-void StepTable::UncountTrimmed(StepIndex index, uint64_t counted_bytes) {
+void StepTable::UncountTrimmed(StepIndex index, uint64_t counted_bytes, uint32_t contributions) {
   StepAccount& account = Entry(index);
   FORGIVE_CHECK(counted_bytes <= account.outstanding);
-  const uint64_t used_before = account.forgiven + account.outstanding;
+  const uint64_t charge = counted_bytes * CostOf(contributions);
+  FORGIVE_CHECK(charge <= account.outstanding_charge);
+  const uint64_t used_before = account.charged + account.outstanding_charge;
   account.outstanding -= counted_bytes;
+  account.outstanding_charge -= charge;
   NoteUse(account, used_before);
 }
 
@@ -149,12 +158,13 @@ void StepTable::CountReceived(StepIndex index, uint64_t bytes) {
   CheckInvariants(account);
 }
 
-Decision StepTable::Decide(StepIndex index, uint64_t bytes) {
+Decision StepTable::Decide(StepIndex index, uint64_t bytes, uint32_t contributions) {
   const StepAccount& account = Entry(index);
   if (!account.open) return Decision::kNoOpenBudget;
-  const uint128 charged = uint128{account.forgiven} + bytes;
-  // forgiven + len <= p (received + forgiven + len), in parts per million.
-  const bool vested = charged * Fraction::kOne <= (charged + account.received) * account.p.ppm;
+  const uint128 charged = uint128{account.charged} + bytes * CostOf(contributions);
+  // What is forgiven, with len more, is at most p (received + forgiven + len), in parts per million.
+  const uint128 arrived = uint128{account.received} + account.forgiven + bytes;
+  const bool vested = charged * Fraction::kOne <= arrived * account.p.ppm;
   if (vesting_ && !vested) return Decision::kNotVested;
   if (uint128{account.received} * Fraction::kOne < uint128{account.expected} * forgives_from_.ppm) {
     return Decision::kNotVested;
@@ -170,36 +180,41 @@ void StepTable::Forgive(StepIndex index, uint64_t bytes, uint64_t counted_bytes,
   FORGIVE_CHECK(account.open);
   FORGIVE_CHECK(counted_bytes <= bytes);
   FORGIVE_CHECK(counted_bytes <= account.outstanding);
-  const uint64_t used_before = account.forgiven + account.outstanding;
+  const uint64_t cost = CostOf(contributions);
+  FORGIVE_CHECK(counted_bytes * cost <= account.outstanding_charge);
+  const uint64_t used_before = account.charged + account.outstanding_charge;
   account.forgiven += bytes;
+  account.charged += bytes * cost;
   account.settled += bytes;
   account.outstanding -= counted_bytes;
+  account.outstanding_charge -= counted_bytes * cost;
   account.contributions_lost += bytes * contributions;
   NoteUse(account, used_before);
   CheckInvariants(account);
 }
 
-bool StepTable::Exhausted(StepIndex index, uint32_t packet_bytes) const {
-  return forgive::Exhausted(account(index), packet_bytes);
+bool StepTable::Exhausted(StepIndex index, uint32_t packet_bytes, uint32_t contributions) const {
+  return forgive::Exhausted(account(index), packet_bytes * CostOf(contributions));
 }
 
-// A connection of packet size s says exhausted while used + s > budget, with kUnitBytes <= s <= kMaxPayloadBytes:
-// outside that band no connection's flag depends on what changed.
+// A connection of packet size s says exhausted while used + s > budget, with kUnitBytes <= s <= kMaxPayloadBytes,
+// times a cost from 1 to the largest: outside that band no connection's flag depends on what changed.
 void StepTable::NoteUse(const StepAccount& account, uint64_t used_before) {
-  const uint64_t used = account.forgiven + account.outstanding;
+  const uint64_t used = account.charged + account.outstanding_charge;
   if (!account.open || used == used_before) return;
   const uint64_t low = used < used_before ? used : used_before;
   const uint64_t high = used < used_before ? used_before : used;
-  const bool clear_for_all = high + kMaxPayloadBytes <= account.budget;
+  const bool clear_for_all = high + uint64_t{kMaxPayloadBytes} * account.largest_cost <= account.budget;
   const bool exhausted_for_all = low + kUnitBytes > account.budget;
   if (!clear_for_all && !exhausted_for_all) ++changes_;
 }
 
 void StepTable::CheckInvariants(const StepAccount& account) const {
-  if (bounded_) FORGIVE_CHECK(account.forgiven <= account.budget);
+  FORGIVE_CHECK(account.forgiven <= account.charged);
+  if (bounded_) FORGIVE_CHECK(account.charged <= account.budget);
   if (vesting_) {
-    FORGIVE_CHECK(uint128{account.forgiven} * (Fraction::kOne - account.p.ppm) <=
-                  uint128{account.received} * account.p.ppm);
+    FORGIVE_CHECK(uint128{account.charged} * Fraction::kOne <=
+                  (uint128{account.received} + account.forgiven) * account.p.ppm);
   }
   FORGIVE_CHECK(account.received + account.forgiven <= account.settled);
 }

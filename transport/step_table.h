@@ -41,13 +41,18 @@ struct StepAccount {
   uint64_t outstanding = 0;
   uint64_t settled = 0;  // received + forgiven, counted also after closing: what the next step may expect
   uint64_t contributions_lost = 0;
-  uint64_t trims = 0;     // trimmed headers of its flows
-  uint32_t messages = 0;  // posted and unfinished
+  // In the budget's unit (BudgetUnit): what was forgiven, and what outstanding bytes would cost.
+  uint64_t charged = 0;
+  uint64_t outstanding_charge = 0;
+  uint32_t largest_cost = 1;  // of a byte of the messages so far
+  uint64_t trims = 0;         // trimmed headers of its flows
+  uint32_t messages = 0;      // posted and unfinished
 };
 
-// Seed: budget-exhausted, for a connection whose largest packet is packet_bytes. True if the step is not open.
-constexpr bool Exhausted(const StepAccount& account, uint64_t packet_bytes) {
-  return !account.open || account.forgiven + account.outstanding + packet_bytes > account.budget;
+// Seed: budget-exhausted, for a connection whose largest packet would cost packet_charge: its bytes, times the cost
+// of a byte. True if the step is not open.
+constexpr bool Exhausted(const StepAccount& account, uint64_t packet_charge) {
+  return !account.open || account.charged + account.outstanding_charge + packet_charge > account.budget;
 }
 
 enum class StepResult : uint8_t { kOk, kStepOpen, kNotRising, kTableFull, kNotOpen };
@@ -56,14 +61,17 @@ enum class StepResult : uint8_t { kOk, kStepOpen, kNotRising, kTableFull, kNotOp
 // thread that turns the crank.
 //
 // Invariants, checked after every change, in release too:
-//   forgiven <= budget
-//   forgiven (1 - p) <= p received
+//   forgiven <= charged <= budget
+//   charged <= p (received + forgiven)
 //   outstanding == the sum over the connections of the bytes they counted and did not settle (each takes off exactly
 //     what it added), so never negative, and 0 when the step's bytes are settled
+//
+// `contributions`, everywhere: of the message that the bytes belong to.
 class StepTable {
  public:
   // `experiments`: vesting and bounded; without them the invariant that they name is not kept.
-  StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed, const Experiments& experiments = {});
+  StepTable(uint32_t max_steps, Fraction forgiveness_probability, uint64_t seed, const Experiments& experiments = {},
+            BudgetUnit unit = BudgetUnit::kBytes);
 
   // Seed: Receiver::OnStepBegin. Step numbers rise. Several steps may be open only if `may_overlap` is set by
   // whoever opens them; the default refuses a second one (kStepOpen).
@@ -80,31 +88,33 @@ class StepTable {
   const StepAccount* Find(uint64_t step) const;
 
   // A message of the step was posted, or has completed or was abandoned. The entry stays while there is one.
-  void AddMessage(StepIndex index);
+  void AddMessage(StepIndex index, uint32_t contributions = 1);
   void RemoveMessage(StepIndex index);
 
   // A trimmed header of an exempt-eligible message arrived: `new_bytes` of it were not counted before. Counts only
   // while the step is open; returns whether it did (the caller marks the bytes as counted).
-  bool CountTrimmed(StepIndex index, uint64_t new_bytes);
+  bool CountTrimmed(StepIndex index, uint64_t new_bytes, uint32_t contributions = 1);
   // Counted bytes left outstanding without being forgiven: they arrived, or their message was abandoned.
-  void UncountTrimmed(StepIndex index, uint64_t counted_bytes);
+  void UncountTrimmed(StepIndex index, uint64_t counted_bytes, uint32_t contributions = 1);
   // `bytes` of a forgivable message became Received.
   void CountReceived(StepIndex index, uint64_t bytes);
 
   // Seed: the rules of OnTrimmedHeader, from "no loss budget is open" on. Draws only if both bounds allow.
   // Returns kNoOpenBudget, kNotVested, kOverBudget, kDrawRefused or kForgiven; changes nothing but the draw's state.
-  Decision Decide(StepIndex index, uint64_t bytes);
+  Decision Decide(StepIndex index, uint64_t bytes, uint32_t contributions = 1);
   // Charges what Decide allowed: counted_bytes of them (all, as every trim is counted first) leave outstanding.
   void Forgive(StepIndex index, uint64_t bytes, uint64_t counted_bytes, uint32_t contributions);
 
-  // The same of an entry.
-  bool Exhausted(StepIndex index, uint32_t packet_bytes) const;
+  // The flag of a connection whose first unfinished message has these contributions.
+  bool Exhausted(StepIndex index, uint32_t packet_bytes, uint32_t contributions = 1) const;
 
   // Rises whenever a flag of some connection may have changed.
   uint64_t changes() const { return changes_; }
 
  private:
   StepAccount& Entry(StepIndex index);
+  // Of a byte.
+  uint64_t CostOf(uint32_t contributions) const { return unit_ == BudgetUnit::kBytes ? 1 : contributions; }
   StepIndex FreeSlot() const;
   void NoteUse(const StepAccount& account, uint64_t used_before);
   void CheckInvariants(const StepAccount& account) const;
@@ -121,6 +131,7 @@ class StepTable {
   bool vesting_;
   Fraction forgives_from_;
   bool bounded_;
+  BudgetUnit unit_;
   uint64_t changes_ = 0;
   uint64_t newest_step_ = 0;
   bool any_step_ = false;

@@ -132,8 +132,8 @@ void Training::BuildGradient(const FabricPlan& fabric) {
     senders.push_back(AddEndpoint(index, TrafficKind::kGradient, true, fabric));
     const Config config = hosts_->spec(senders.back()).config;
     const uint64_t draws = Draw(seed_ ^ (uint64_t{job_} << 32 | index)).Next();
-    rank.steps =
-        std::make_unique<StepTable>(config.max_steps, config.forgiveness_probability, draws, config.experiments);
+    rank.steps = std::make_unique<StepTable>(config.max_steps, config.forgiveness_probability, draws,
+                                             config.experiments, config.budget_unit);
     receivers.push_back(AddEndpoint(index, TrafficKind::kGradient, false, fabric));
     if (ring) {
       rank.ring.resize(streams);

@@ -157,6 +157,7 @@ class World {
       m.facts = request;
       m.facts.forgivable = request.forgivable && request.exempt_eligible;
       ++step.account.messages;
+      step.account.largest_cost = std::max(step.account.largest_cost, Cost(m));
       if (!c.has_step_start || c.newest_step != request.step) {
         c.has_step_start = true;
         c.newest_step = request.step;
@@ -182,7 +183,7 @@ class World {
       }
       byte.received = true;
       byte.requested = false;
-      if (byte.counted) --m.step->account.outstanding;
+      if (byte.counted) Uncount(m);
       byte.counted = false;
       if (m.facts.forgivable) {
         ++m.step->account.settled;
@@ -217,7 +218,7 @@ class World {
       Message& m = c.messages[i];
       if (m.done || m.step == nullptr) continue;
       for (Byte& byte : m.bytes) {
-        if (byte.counted) --m.step->account.outstanding;
+        if (byte.counted) Uncount(m);
         byte.counted = false;
       }
       --m.step->account.messages;
@@ -278,6 +279,15 @@ class World {
   static constexpr Nanoseconds rtt = Microseconds(400);
 
  private:
+  // Of a byte of the message, in the budget's unit.
+  uint32_t Cost(const Message& m) const {
+    return config_.budget_unit == BudgetUnit::kBytes ? 1 : m.facts.contributions;
+  }
+  void Uncount(const Message& m) const {
+    --m.step->account.outstanding;
+    m.step->account.outstanding_charge -= Cost(m);
+  }
+
   uint64_t Span() const { return config_.scoreboard_bytes / 16; }
 
   bool InWindow(const Connection& c, const Segment& s) {
@@ -313,6 +323,7 @@ class World {
         if (m.bytes[i].settled() || m.bytes[i].counted) continue;
         m.bytes[i].counted = true;
         ++m.step->account.outstanding;
+        m.step->account.outstanding_charge += Cost(m);
       }
     }
     const Decision decision = Decide(m, missing);
@@ -328,9 +339,14 @@ class World {
     if (!m.facts.forgivable) return Decision::kNotForgivable;
     const StepAccount& step = m.step->account;
     if (!step.open) return Decision::kNoOpenBudget;
-    // The seed's other form: forgiven + len <= p / (1 - p) received.
-    if ((step.forgiven + missing) * (1000000 - step.p.ppm) > step.received * step.p.ppm) return Decision::kNotVested;
-    if (step.forgiven + missing > step.budget) return Decision::kOverBudget;
+    const uint64_t charge = step.charged + missing * Cost(m);
+    if (config_.budget_unit == BudgetUnit::kBytes) {
+      // The seed's other form: forgiven + len <= p / (1 - p) received.
+      if (charge * (1000000 - step.p.ppm) > step.received * step.p.ppm) return Decision::kNotVested;
+    } else if (charge * 1000000 > (step.received + step.forgiven + missing) * step.p.ppm) {
+      return Decision::kNotVested;
+    }
+    if (charge > step.budget) return Decision::kOverBudget;
     return draw_(config_.forgiveness_probability) ? Decision::kForgiven : Decision::kDrawRefused;
   }
 
@@ -340,8 +356,9 @@ class World {
     m.bytes[i].counted = false;
     StepAccount& step = m.step->account;
     ++step.forgiven;
+    step.charged += Cost(m);
     ++step.settled;
-    --step.outstanding;
+    Uncount(m);
     step.contributions_lost += m.facts.contributions;
     ++counters.forgiven_bytes;
     counters.contributions_lost += m.facts.contributions;
@@ -404,7 +421,8 @@ class World {
     if (!first.facts.exempt_eligible) return flags;
     const StepAccount& step = first.step->account;
     flags.exempt_eligible = step.open && step.p.ppm > 0;
-    flags.budget_exhausted = flags.exempt_eligible && step.forgiven + step.outstanding + max_payload_ > step.budget;
+    flags.budget_exhausted =
+        flags.exempt_eligible && step.charged + step.outstanding_charge + max_payload_ * Cost(first) > step.budget;
     return flags;
   }
 

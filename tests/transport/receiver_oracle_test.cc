@@ -37,9 +37,11 @@ class Sequence {
     config_.max_steps = 3;
     config_.report_every_packets = static_cast<uint32_t>(1 + Below(4));
     config_.forgiveness_probability = Fraction{Pick({1000000, 1000000, 1000000, 500000, 250000, 0})};
+    config_.budget_unit = Below(3) == 0 ? BudgetUnit::kContributions : BudgetUnit::kBytes;
     max_payload_ = Pick({16, 48, 80, 80, 512});
     const uint64_t draw_seed = draw_.Next();
-    steps_ = std::make_unique<StepTable>(config_.max_steps, config_.forgiveness_probability, draw_seed);
+    steps_ = std::make_unique<StepTable>(config_.max_steps, config_.forgiveness_probability, draw_seed,
+                                         config_.experiments, config_.budget_unit);
     world_ = std::make_unique<oracle::World>(config_, max_payload_, draw_seed);
     world_->connections.resize(1 + Below(3));
     for (size_t i = 0; i < world_->connections.size(); ++i) AddConnection(i);
@@ -366,6 +368,14 @@ class Sequence {
       Same("step received", a->received, b.received);
       Same("step forgiven", a->forgiven, b.forgiven);
       Same("step outstanding", a->outstanding, b.outstanding);
+      Same("step charged", a->charged, b.charged);
+      Same("step outstanding charge", a->outstanding_charge, b.outstanding_charge);
+      Same("step largest cost", a->largest_cost, b.largest_cost);
+      const bool contributions = config_.budget_unit == BudgetUnit::kContributions;
+      Same("step charged, by its unit", a->charged, contributions ? b.contributions_lost : b.forgiven);
+      Same("charged within the budget", a->charged <= a->budget ? 1 : 0, 1);
+      const uint64_t arrived = a->received + a->forgiven;
+      Same("charged within p of what arrived", a->charged * 1000000 <= a->p.ppm * arrived ? 1 : 0, 1);
       Same("step settled", a->settled, b.settled);
       Same("step contributions lost", a->contributions_lost, b.contributions_lost);
       Same("step trims", a->trims, b.trims);

@@ -240,6 +240,54 @@ TEST(StepTable, SumsContributionsLostAsBytesTimesContributions) {
   EXPECT_EQ(step.account().contributions_lost, 160u);
 }
 
+// A byte of the third hop takes three ranks' contributions with it.
+struct OneStepOfContributions : OneStep {
+  explicit OneStepOfContributions(uint64_t expected) : OneStep(1) {
+    table = StepTable(8, kAlways, 1, {}, BudgetUnit::kContributions);
+    EXPECT_EQ(table.Begin(Plan(1, kTenth, expected)), StepResult::kOk);
+    index = table.FindOpen(1);
+    table.AddMessage(index, 3);
+  }
+  Decision Trim(uint64_t bytes, uint32_t contributions) {
+    EXPECT_TRUE(table.CountTrimmed(index, bytes, contributions));
+    const Decision decision = table.Decide(index, bytes, contributions);
+    if (decision == Decision::kForgiven) table.Forgive(index, bytes, bytes, contributions);
+    return decision;
+  }
+};
+
+TEST(StepTableOfContributions, ChargesEachByteTheRanksWhoseContributionGoesWithIt) {
+  OneStepOfContributions step(1000);  // budget 100
+  step.table.CountReceived(step.index, 1000000);
+  EXPECT_EQ(step.Trim(34, 3), Decision::kOverBudget);
+  step.table.UncountTrimmed(step.index, 34, 3);
+  EXPECT_EQ(step.Trim(33, 3), Decision::kForgiven);
+  EXPECT_EQ(step.account().charged, 99u);
+  EXPECT_EQ(step.account().forgiven, 33u);
+  EXPECT_EQ(step.Trim(1, 1), Decision::kForgiven);
+  EXPECT_EQ(step.Trim(1, 1), Decision::kOverBudget);
+}
+
+TEST(StepTableOfContributions, VestsByBytesThatArrived) {
+  OneStepOfContributions step(1000000);
+  step.table.CountReceived(step.index, 2899);
+  EXPECT_EQ(step.Trim(100, 3), Decision::kNotVested);  // 300 > 0.1 * 2999
+  step.table.CountReceived(step.index, 1);
+  EXPECT_EQ(step.Trim(100, 3), Decision::kForgiven);  // 300 = 0.1 * 3000
+}
+
+TEST(StepTableOfContributions, IsExhaustedByWhatOutstandingBytesWouldCost) {
+  OneStepOfContributions step(100000);  // budget 10,000
+  const uint64_t changes = step.table.changes();
+  step.table.CountTrimmed(step.index, 2000, 3);
+  EXPECT_GT(step.table.changes(), changes);
+  EXPECT_FALSE(step.table.Exhausted(step.index, 1333, 3));  // 6,000 + 3,999
+  EXPECT_TRUE(step.table.Exhausted(step.index, 1334, 3));
+  EXPECT_FALSE(step.table.Exhausted(step.index, 4000, 1));
+  step.table.UncountTrimmed(step.index, 2000, 3);
+  EXPECT_EQ(step.account().outstanding_charge, 0u);
+}
+
 TEST(StepTableDeathTest, DiesWhenMoreLeavesOutstandingThanWasCounted) {
   OneStep step(1000000);
   step.table.CountTrimmed(step.index, 16);

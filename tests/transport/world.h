@@ -46,7 +46,8 @@ class World {
       std::array<uint8_t, 32> entropy;
       for (uint8_t& byte : entropy) byte = static_cast<uint8_t>(draw_.Next());
       Host host;
-      host.steps = std::make_unique<StepTable>(config.max_steps, config.forgiveness_probability, draw_.Next());
+      host.steps = std::make_unique<StepTable>(config.max_steps, config.forgiveness_probability, draw_.Next(),
+                                               config.experiments, config.budget_unit);
       host.endpoint = std::make_unique<Endpoint>(config, host.steps.get(), entropy, Identity{});
       host.clock_offset = Nanoseconds{static_cast<int64_t>(draw_.Below(1u << 30))};
       hosts_.push_back(std::move(host));
@@ -144,7 +145,8 @@ class World {
     if (data && transmit.payload_length != 0 && draw_(faults.trim)) {
       DataHeader header;
       ParseDataHeader(bytes.data(), bytes.size(), &header);
-      trims_.push_back({header.connection_id, header.message_number, header.offset_in_message, header.payload_length});
+      trims_.push_back(
+          {header.connection_id, header.message_number, header.offset_in_message, header.payload_length});
       bytes.resize(kDataHeaderBytes + draw_.Below(2) * draw_.Below(transmit.payload_length));
     } else if (draw_(faults.corrupt)) {
       bytes[draw_.Below(bytes.size())] ^= static_cast<uint8_t>(1 + draw_.Below(255));
@@ -154,8 +156,9 @@ class World {
     for (int copy = 0; copy < copies; ++copy) {
       TimePoint arrival = now_ + faults.delay;
       if (draw_(faults.reorder)) {
-        arrival = arrival + Nanoseconds{static_cast<int64_t>(
-                                draw_.Below(static_cast<uint64_t>(faults.reorder_delay.value) + 1))};
+        arrival =
+            arrival +
+            Nanoseconds{static_cast<int64_t>(draw_.Below(static_cast<uint64_t>(faults.reorder_delay.value) + 1))};
       }
       flights_.push({arrival, order_++, from, to, ce, bytes});
     }
@@ -203,7 +206,8 @@ inline bool ConnectPair(World* world, int from, int to, Link* link, uint32_t max
   request.peer = World::AddressOf(to);
   request.ticket = ticket;
   request.max_payload_bytes = max_payload;
-  if (world->endpoint(from).Post(world->LocalNow(from), request, &link->sender) != PostResult::kAccepted) return false;
+  if (world->endpoint(from).Post(world->LocalNow(from), request, &link->sender) != PostResult::kAccepted)
+    return false;
   bool connected = false, incoming = false;
   auto previous = world->on_event;
   world->on_event = [&](int host, const Event& event) {
