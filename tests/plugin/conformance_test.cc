@@ -8,8 +8,7 @@
 #include <cstdlib>
 #include <thread>
 
-#include "call_clock.h"
-#include "fake_nccl.h"
+#include "api_versions.h"
 
 namespace forgive::testing {
 namespace {
@@ -26,23 +25,7 @@ void SendOne(const Net& net, Pair* pair, size_t bytes) {
                          pair->destination.begin()));
 }
 
-class Conformance : public ::testing::TestWithParam<int> {
- protected:
-  // In a process of its own, loaded and initialised; fails if a kind of call blocks.
-  void Run(const std::function<void(const Library&, const Net&)>& body,
-           std::vector<std::pair<std::string, std::string>> environment = {}) {
-    const int version = GetParam();
-    ExpectInChild(environment, [&] {
-      CallClock clock;
-      const Library library;
-      const Net net = clock.Wrap(library.Table(version));
-      ASSERT_EQ(net.init(), nccl::kSuccess) << (LogLines().empty() ? "" : LogLines().back());
-      body(library, net);
-      EXPECT_GT(clock.calls(), 0u);
-      clock.ExpectNothingBlocked();
-    });
-  }
-};
+class Conformance : public ApiVersions {};
 
 TEST_P(Conformance, InitialisesManyCommunicatorsAtOnceAndEndsThemInAnyOrder) {
   Run([](const Library& library, const Net& net) {
@@ -275,10 +258,8 @@ TEST(CallClock, SeesACallThatSleepsAndOneThatComputesTooLong) {
   EXPECT_EQ(blocking.find("closeListen"), std::string::npos) << blocking;
 }
 
-INSTANTIATE_TEST_SUITE_P(Api, ConformanceWithContext, ::testing::Values(11, 12),
-                         [](const auto& parameter) { return "v" + std::to_string(parameter.param); });
-INSTANTIATE_TEST_SUITE_P(Api, Conformance, ::testing::ValuesIn(kVersions),
-                         [](const auto& parameter) { return "v" + std::to_string(parameter.param); });
+INSTANTIATE_TEST_SUITE_P(Api, ConformanceWithContext, ::testing::Values(11, 12), NameOfVersion);
+INSTANTIATE_TEST_SUITE_P(Api, Conformance, ::testing::ValuesIn(kVersions), NameOfVersion);
 
 }  // namespace
 }  // namespace forgive::testing

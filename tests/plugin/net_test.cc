@@ -9,28 +9,12 @@
 #include <deque>
 #include <thread>
 
-#include "call_clock.h"
-#include "fake_nccl.h"
+#include "api_versions.h"
 
 namespace forgive::testing {
 namespace {
 
-class PluginNet : public ::testing::TestWithParam<int> {
- protected:
-  // Loads, initialises, and runs `body` in a process of its own.
-  void Run(const std::function<void(const Net&)>& body,
-           std::vector<std::pair<std::string, std::string>> environment = {}) {
-    const int version = GetParam();
-    ExpectInChild(environment, [&] {
-      CallClock clock;
-      const Library library;
-      const Net net = clock.Wrap(library.Table(version));
-      ASSERT_EQ(net.init(), nccl::kSuccess) << (LogLines().empty() ? "" : LogLines().back());
-      body(net);
-      clock.ExpectNothingBlocked();
-    });
-  }
-};
+class PluginNet : public ApiVersions {};
 
 TEST_P(PluginNet, OffersTheInterfaceAsAHostMemoryDeviceWithOneReceiveARequest) {
   Run([](const Net& net) {
@@ -442,8 +426,7 @@ TEST_P(PluginNet, FailsAConnectWhoseListenerIsGone) {
       {{"FORGIVE_PEER_TIMEOUT_S", "2"}});
 }
 
-INSTANTIATE_TEST_SUITE_P(Api, PluginNet, ::testing::ValuesIn(kVersions),
-                         [](const auto& parameter) { return "v" + std::to_string(parameter.param); });
+INSTANTIATE_TEST_SUITE_P(Api, PluginNet, ::testing::ValuesIn(kVersions), NameOfVersion);
 
 }  // namespace
 }  // namespace forgive::testing
