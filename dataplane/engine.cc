@@ -77,9 +77,8 @@ void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                                 uint32_t traffic_class, uint8_t dscp) {
   std::shared_ptr<ConnectionSlot> connection;
-  impl_->loop.Call([&](TimePoint now) {
-    connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class, dscp);
-  });
+  impl_->loop.Call(
+      [&](TimePoint now) { connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class, dscp); });
   return connection;
 }
 
@@ -126,6 +125,19 @@ bool Engine::PostReceive(ConnectionSlot* connection, RequestSlot* request, const
   command.receive = receive;
   return impl_->Post(Command::Kind::kReceive, connection, request, &command);
 }
+
+bool Engine::PostOperation(const StepPlan& plan) {
+  Command command;
+  command.kind = Command::Kind::kOperation;
+  command.plan = plan;
+  return impl_->loop.Submit(command);
+}
+
+void Engine::EndOperations() {
+  impl_->loop.Call([this](TimePoint now) { impl_->loop.EndOperationsHere(now); });
+}
+
+void Engine::DrainOperations(std::vector<OperationAccount>* out) { impl_->loop.DrainOperations(out); }
 
 StepResult Engine::BeginStep(const StepPlan& plan, StepAccount* opened) {
   StepResult result = StepResult::kOk;

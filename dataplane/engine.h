@@ -80,6 +80,13 @@ struct ConnectionSample {
   Endpoint::ConnectionFacts facts;
 };
 
+// A step that the engine has ended by itself, and when it was open.
+struct OperationAccount {
+  StepAccount account;
+  TimePoint begin;
+  TimePoint end;
+};
+
 class Engine {
  public:
   // Opens the drivers and starts the poll thread. nullptr: *error says in one line what and what to do.
@@ -110,6 +117,17 @@ class Engine {
   // kDone or kFailed, or Close returned. The cookie fields of the requests are set by the engine.
   bool PostSend(ConnectionSlot* connection, RequestSlot* request, const SendRequest& send);
   bool PostReceive(ConnectionSlot* connection, RequestSlot* request, const ReceiveRequest& receive);
+
+  // A step for each operation (FORGIVE_STEP=operation): begins it, unless it has begun, in order with the receives
+  // that the same thread posts. The engine ends it when two newer ones have begun and none of its receives is
+  // unfinished. False: "try again". A step whose number is below the newest is not begun: its receives are reliable.
+  bool PostOperation(const StepPlan& plan);
+  // Ends every such step.
+  void EndOperations();
+  // Those that have ended since the last call, appended to *out; to be called by one thread. Where more than
+  // kOperationLines end between two calls, the rest is left out.
+  static constexpr uint32_t kOperationLines = 1024;
+  void DrainOperations(std::vector<OperationAccount>* out);
 
   // Steps; each returns when the engine has applied it.
   StepResult BeginStep(const StepPlan& plan, StepAccount* opened);

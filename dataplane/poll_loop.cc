@@ -71,9 +71,12 @@ void AddCounters(const T& from, T* to) {
 
 PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers)
     : options_(options),
-      steps_(options.transport.max_steps, options.transport.forgiveness_probability, options.seed),
+      steps_(options.transport.max_steps, options.transport.forgiveness_probability, options.seed,
+             options.transport.experiments, options.transport.budget_unit),
       commands_(options.command_ring),
-      ledger_(kLedgerLines) {
+      ledger_(kLedgerLines),
+      operation_lines_(Engine::kOperationLines) {
+  operations_.reserve(kMostOpenOperations);
   poll_fds_.push_back({-1, POLLIN, 0});  // wake_fd_, from Start on
   const std::array<uint8_t, 32> identity_entropy = SystemEntropy();
   Identity identity;
@@ -326,7 +329,8 @@ DriverCounters PollLoop::CountersOfDrivers() const {
 
 void PollLoop::PublishSnapshot(TimePoint now) {
   EngineSnapshot snapshot;
-  for (const std::unique_ptr<Device>& device : devices_) AddCounters(device->endpoint->counters(), &snapshot.counters);
+  for (const std::unique_ptr<Device>& device : devices_)
+    AddCounters(device->endpoint->counters(), &snapshot.counters);
   snapshot.driver = published_drivers_ = CountersOfDrivers();
   snapshot.turns = turns_;
   snapshot_.Store(snapshot);

@@ -48,13 +48,14 @@ struct ListenerSlot {
 
 // One unit of work for the engine's thread.
 struct Command {
-  enum class Kind : uint8_t { kSend, kReceive, kControl };
+  enum class Kind : uint8_t { kSend, kReceive, kOperation, kControl };
   Kind kind = Kind::kControl;
   EngineConnection* connection = nullptr;
   RequestSlot* request = nullptr;
   const std::function<void(TimePoint now)>* control = nullptr;
   SendRequest send;
   ReceiveRequest receive;
+  StepPlan plan;
 };
 
 // The thread, its devices and its rings. Public functions named ...Here run on the thread (by Call).
@@ -74,6 +75,7 @@ class PollLoop {
   void Call(const std::function<void(TimePoint now)>& work);
   EngineSnapshot Snapshot() const { return snapshot_.Load(); }
   void DrainLedger(std::vector<Event>* out);
+  void DrainOperations(std::vector<OperationAccount>* out);
   Driver& driver(uint32_t device) const { return *devices_[device]->driver; }
   uint32_t device_count() const { return static_cast<uint32_t>(devices_.size()); }
   const Config& config() const { return options_.transport; }
@@ -82,10 +84,10 @@ class PollLoop {
   std::shared_ptr<ListenerSlot> ListenHere(uint32_t device, ListenTicket* ticket);
   void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
   std::shared_ptr<ConnectionSlot> ConnectHere(TimePoint now, uint32_t device, const Address& peer,
-                                              const ListenTicket& ticket, uint32_t traffic_class,
-                                              uint8_t dscp);
+                                              const ListenTicket& ticket, uint32_t traffic_class, uint8_t dscp);
   void CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& connection);
   StepTable& steps() { return steps_; }
+  void EndOperationsHere(TimePoint now);
   std::vector<ConnectionSample> SampleHere(TimePoint now);
 
  private:
@@ -116,6 +118,10 @@ class PollLoop {
   void PublishSnapshot(TimePoint now);
   DriverCounters CountersOfDrivers() const;
 
+  // poll_operations.cc: steps that begin with a receive
+  void BeginOperation(TimePoint now, const StepPlan& plan);
+  void EndOperation(TimePoint now, size_t index);
+
   // poll_requests.cc: requests in, events out
   void Post(TimePoint now, const Command& command);
   size_t DrainEvents(TimePoint now, uint32_t device_index);
@@ -142,6 +148,14 @@ class PollLoop {
   std::deque<Event> ledger_waiting_;  // lines that did not fit; while there are any, no datagram is taken
   std::array<Datagram, kBurst> datagrams_;
 
+  struct OpenOperation {
+    uint64_t step = 0;
+    TimePoint begin;
+  };
+  static constexpr size_t kMostOpenOperations = 16;
+  std::vector<OpenOperation> operations_;  // by rising step; kMostOpenOperations at most
+  SpscRing<OperationAccount> operation_lines_;
+
   // Sleeping: see Sleep for the handshake.
   int wake_fd_ = -1;
   std::vector<pollfd> poll_fds_;
@@ -161,7 +175,7 @@ class PollLoop {
   bool publish_due_ = true;
   Published<EngineSnapshot> snapshot_;
   DriverCounters published_drivers_;  // as the newest snapshot has them
-  bool stop_ = false;  // set on the thread by a control call
+  bool stop_ = false;                 // set on the thread by a control call
   std::thread thread_;
 };
 

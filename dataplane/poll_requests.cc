@@ -22,6 +22,10 @@ void Publish(RequestSlot* request, RequestSlot::State state, FailReason reason, 
 // ---- Requests ----
 
 void PollLoop::Post(TimePoint now, const Command& command) {
+  if (command.kind == Command::Kind::kOperation) {
+    BeginOperation(now, command.plan);
+    return;
+  }
   EngineConnection* connection = command.connection;
   const uint32_t state = connection->state.load(std::memory_order_relaxed);
   // It failed, or was closed, after the poster had looked.

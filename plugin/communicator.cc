@@ -127,6 +127,7 @@ Post Communicator::Describe(uint64_t bytes, const MemoryRegion* region, void* pr
     post.ring_ranks = context_->ring_ranks.load(std::memory_order_relaxed);
   }
   if (profiler_handle != nullptr && profiler_ != nullptr) profiler::Ask(profiler_, profiler_handle, &post.profiled);
+  post.marked = facts_->IsMarked(post.profiled);
   return post;
 }
 
@@ -144,7 +145,11 @@ int Communicator::Receive(void* data, uint64_t bytes, const MemoryRegion* region
   facts_->AddPosted();
   const Post post = Describe(bytes, region, profiler_handle, optional_completion);
   const StepFacts::Verdict verdict = facts_->Classify(&step_, post, &receive);
-  if (!engine_->PostReceive(connection_.get(), &request->slot, receive)) {
+  // In order: the step is there when the receive arrives.
+  const bool begins = verdict.has_plan && verdict.plan.step != step_.operation;
+  const bool begun = !begins || engine_->PostOperation(verdict.plan);
+  if (begun && begins) step_.operation = verdict.plan.step;
+  if (!begun || !engine_->PostReceive(connection_.get(), &request->slot, receive)) {
     facts_->RemovePosted();
     requests_.Give(request);
     return nccl::kSuccess;

@@ -47,13 +47,16 @@ FORGIVE_EXPORT int forgive_step_begin_norm(uint64_t step, double gradient_norm, 
 /* Closes the step's budget: nothing is forgiven on its account afterwards. (Seed: OnAllReduceComplete.) */
 FORGIVE_EXPORT int forgive_step_end(uint64_t step);
 
+/* What a forgiven byte costs of the budget (FORGIVE_BUDGET_UNIT): 1, or as much as contributions_lost says. */
+enum { FORGIVE_BUDGET_BYTES = 0, FORGIVE_BUDGET_CONTRIBUTIONS = 1 };
+
 /* One step's account. Bytes unless said otherwise; counts forgivable bytes only. */
 typedef struct forgive_step_stats_v1 {
   uint64_t step;
   uint32_t critical; /* 0 or 1 */
   uint32_t open;     /* 0 or 1 */
   uint32_t p_ppm;
-  uint32_t reserved;
+  uint32_t budget_unit; /* FORGIVE_BUDGET_... */
   uint64_t expected;
   uint64_t budget;
   uint64_t received;

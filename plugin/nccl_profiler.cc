@@ -10,13 +10,13 @@ namespace {
 // v1 and v2 come with net tables that carry no handles: they ask for no events.
 int InitWithout(void** context, int* mask) { return profiler::Init(context, mask, 2, 0); }
 int InitV3(void** context, int* mask) { return profiler::Init(context, mask, 3, 0); }
-int InitV4(void** context, int* mask, const char* /*comm_name*/, uint64_t /*comm_id*/, int /*nodes*/, int ranks,
-           int /*rank*/, nccl::Logger /*logger*/) {
-  return profiler::Init(context, mask, 4, ranks);
+int InitV4(void** context, int* mask, const char* comm_name, uint64_t comm_id, int /*nodes*/, int ranks, int /*rank*/,
+           nccl::Logger /*logger*/) {
+  return profiler::Init(context, mask, 4, ranks, comm_id, comm_name);
 }
-int InitV5(void** context, uint64_t /*comm_id*/, int* mask, const char* /*comm_name*/, int /*nodes*/, int ranks,
-           int /*rank*/, nccl::Logger /*logger*/) {
-  return profiler::Init(context, mask, 5, ranks);
+int InitV5(void** context, uint64_t comm_id, int* mask, const char* comm_name, int /*nodes*/, int ranks, int /*rank*/,
+           nccl::Logger /*logger*/) {
+  return profiler::Init(context, mask, 5, ranks, comm_id, comm_name);
 }
 
 int StartNothing(void* /*context*/, void** event, void* /*description*/) {

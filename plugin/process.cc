@@ -88,7 +88,17 @@ void Process::SayStarted(int api_version) const {
       settings_.engine.driver.c_str(), interfaces.c_str(), facts_.Description().c_str());
 }
 
+bool Process::IsOperationCritical(uint64_t number) {
+  if (!settings_.step_by_operation) return true;
+  const std::unique_lock<std::mutex> lock(detector_.mutex, std::try_to_lock);
+  return !lock.owns_lock() || detector_.detector.IsCritical(number);
+}
+
 int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error) {
+  if (settings_.step_by_operation) {
+    *error = "FORGIVE_STEP=operation: each operation is a step of its own; leave the calls out, or the variable";
+    return FORGIVE_ERROR_BAD_ARGUMENT;
+  }
   const std::lock_guard<std::mutex> lock(steps_mutex_);
   switch (facts_.Prepare()) {
     case StepFacts::BeginResult::kOk:
@@ -130,6 +140,7 @@ int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, st
 }
 
 int Process::BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, std::string* error) {
+  if (settings_.step_by_operation) return BeginStep(step, true, expected_bytes, error);
   bool critical = true;
   {
     const std::lock_guard<std::mutex> lock(detector_.mutex);

@@ -76,6 +76,10 @@ class Process {
   void SetProfilerCallback(nccl::ProfilerCallback profiler) { profiler_.store(profiler, std::memory_order_release); }
   nccl::ProfilerCallback profiler_callback() const { return profiler_.load(std::memory_order_acquire); }
 
+  // FORGIVE_STEP=operation: the class of the collective with this number, as the detector says it now. Never waits:
+  // true (the smaller budget) where another thread has the detector.
+  bool IsOperationCritical(uint64_t number);
+
   // forgive.h: each returns FORGIVE_OK or a negative code with *error.
   int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
   // Classified by the detector, which gets the norm of the step begun before.

@@ -9,7 +9,10 @@
 #include <atomic>
 #include <cstring>
 #include <memory>
+#include <mutex>
 #include <new>
+#include <unordered_set>
+#include <utility>
 
 #include "plugin/process.h"
 #include "plugin/settings.h"
@@ -36,6 +39,7 @@ struct Event {
   std::atomic<uint64_t> sizes{0};
   std::atomic<uint64_t> count{0};
   std::atomic<uint64_t> epoch{0};
+  std::atomic<uint64_t> collective{0};
 };
 
 constexpr uint64_t kKnown = 1;
@@ -44,7 +48,10 @@ constexpr uint64_t kSimple = 4;
 constexpr uint64_t kFloat = 8;
 constexpr uint64_t kStamped = 16;
 constexpr uint64_t kCaptured = 32;
+constexpr uint64_t kNamed = 64;
+constexpr uint64_t kCritical = 128;
 constexpr int kOperationShift = 8;
+constexpr int kElementShift = 16;
 
 constexpr uint64_t Bit(bool on, uint64_t bit) { return on ? bit : 0; }
 
@@ -58,11 +65,14 @@ class EventTable {
     event.number.store(0, std::memory_order_relaxed);
     const uint64_t flags = Bit(post.known, kKnown) | Bit(post.ring, kRing) | Bit(post.simple, kSimple) |
                            Bit(post.floating_point, kFloat) | Bit(post.stamped, kStamped) |
-                           Bit(post.captured, kCaptured);
-    event.flags.store(flags | static_cast<uint64_t>(post.operation) << kOperationShift, std::memory_order_release);
+                           Bit(post.captured, kCaptured) | Bit(post.named, kNamed) | Bit(post.critical, kCritical) |
+                           static_cast<uint64_t>(post.operation) << kOperationShift |
+                           uint64_t{post.element_bytes} << kElementShift;
+    event.flags.store(flags, std::memory_order_release);
     event.sizes.store(uint64_t{post.ring_ranks} << 32 | post.message, std::memory_order_release);
     event.count.store(post.count, std::memory_order_release);
     event.epoch.store(post.epoch, std::memory_order_release);
+    event.collective.store(post.collective, std::memory_order_release);
     event.number.store(number, std::memory_order_release);
     return reinterpret_cast<void*>(uint64_t{kind_} << kKindShift | number);
   }
@@ -79,6 +89,7 @@ class EventTable {
     const uint64_t sizes = event.sizes.load(std::memory_order_acquire);
     post.count = event.count.load(std::memory_order_acquire);
     post.epoch = event.epoch.load(std::memory_order_acquire);
+    post.collective = event.collective.load(std::memory_order_acquire);
     if (event.number.load(std::memory_order_relaxed) != number) return ProfiledPost();
     post.known = (flags & kKnown) != 0;
     post.operation = static_cast<Operation>(flags >> kOperationShift & 0xff);
@@ -87,6 +98,9 @@ class EventTable {
     post.floating_point = (flags & kFloat) != 0;
     post.stamped = (flags & kStamped) != 0;
     post.captured = (flags & kCaptured) != 0;
+    post.named = (flags & kNamed) != 0;
+    post.critical = (flags & kCritical) != 0;
+    post.element_bytes = static_cast<uint32_t>(flags >> kElementShift & 0xff);
     post.ring_ranks = static_cast<uint32_t>(sizes >> 32);
     post.message = static_cast<uint32_t>(sizes);
     return post;
@@ -110,20 +124,41 @@ std::atomic<Tables*> tables{nullptr};
 
 struct CommunicatorContext {
   uint32_t ranks = 0;
+  bool named = false;
+  uint64_t comm_id = 0;
 };
+
+// The communicators that FORGIVE_COMMUNICATOR means, for the tuner.
+std::mutex named_mutex;
+std::unordered_multiset<uint64_t> named_communicators;
+
+// Collectives of this process, from 1.
+std::atomic<uint64_t> next_collective{1};
 
 // The post that this thread asks for, while it asks.
 thread_local ProfiledPost* asking = nullptr;
 
-bool IsWanted() {
+bool IsWanted(NamePatterns* names) {
   Settings settings;
   std::vector<std::string> warnings;
   std::string error;
   // A value that does not parse is said by the net's init.
-  return !ParseSettings(ReadEnvironment(), &settings, &warnings, &error) || settings.profiler;
+  const bool parsed = ParseSettings(ReadEnvironment(), &settings, &warnings, &error);
+  *names = settings.communicators;
+  return !parsed || settings.profiler;
 }
 
 bool Same(const char* a, const char* b) { return a != nullptr && strcasecmp(a, b) == 0; }
+
+// Of an element of a floating-point type as NCCL names it; 0: another name.
+uint32_t ElementBytes(const char* datatype) {
+  constexpr std::pair<const char*, uint32_t> kTypes[] = {
+      {"float64", 8}, {"float32", 4}, {"float16", 2}, {"float8", 1}};
+  for (const auto& [name, bytes] : kTypes) {
+    if (strcasestr(datatype, name) != nullptr) return bytes;
+  }
+  return 0;
+}
 
 Operation OperationOf(const char* function) {
   if (Same(function, "AllReduce")) return Operation::kAllReduce;
@@ -133,16 +168,23 @@ Operation OperationOf(const char* function) {
 
 }  // namespace
 
-int Init(void** context, int* mask, int version, int ranks) {
+int Init(void** context, int* mask, int version, int ranks, uint64_t comm_id, const char* comm_name) {
   *context = nullptr;
   *mask = 0;
-  if (version < 3 || !IsWanted()) return nccl::kSuccess;
+  NamePatterns names;
+  if (version < 3 || !IsWanted(&names)) return nccl::kSuccess;
   if (tables.load(std::memory_order_acquire) == nullptr) {
     Tables* expected = nullptr;
-    auto made = std::make_unique<Tables>();
-    if (tables.compare_exchange_strong(expected, made.get(), std::memory_order_acq_rel)) made.release();
+    auto first = std::make_unique<Tables>();
+    if (tables.compare_exchange_strong(expected, first.get(), std::memory_order_acq_rel)) first.release();
   }
-  *context = new (std::nothrow) CommunicatorContext{ranks > 0 ? static_cast<uint32_t>(ranks) : 0};
+  auto* made = new (std::nothrow) CommunicatorContext{
+      .ranks = ranks > 0 ? static_cast<uint32_t>(ranks) : 0, .named = names.Match(comm_name), .comm_id = comm_id};
+  *context = made;
+  if (made != nullptr && made->named) {
+    const std::lock_guard<std::mutex> lock(named_mutex);
+    named_communicators.insert(comm_id);
+  }
   *mask = nccl::kProfileGroup | nccl::kProfileCollective | nccl::kProfileProxyOperation | nccl::kProfileProxyStep |
           nccl::kProfileNetPlugin;
   if (version >= 5) *mask |= nccl::kProfileGroupCall | nccl::kProfileCollectiveCall;
@@ -150,8 +192,19 @@ int Init(void** context, int* mask, int version, int ranks) {
 }
 
 int Finalize(void* context) {
-  delete static_cast<CommunicatorContext*>(context);
+  auto* ended = static_cast<CommunicatorContext*>(context);
+  if (ended != nullptr && ended->named) {
+    const std::lock_guard<std::mutex> lock(named_mutex);
+    const auto found = named_communicators.find(ended->comm_id);
+    if (found != named_communicators.end()) named_communicators.erase(found);
+  }
+  delete ended;
   return nccl::kSuccess;
+}
+
+bool IsNamed(uint64_t comm_id) {
+  const std::lock_guard<std::mutex> lock(named_mutex);
+  return named_communicators.contains(comm_id);
 }
 
 // Nothing is remembered of a group, but without a handle for it NCCL starts no event below it.
@@ -179,7 +232,15 @@ void* StartCollective(const void* context, void* parent, const char* function, c
   post.simple = Same(protocol, "SIMPLE");
   post.floating_point = datatype != nullptr && strcasestr(datatype, "float") != nullptr;
   post.count = count;
-  if (context != nullptr) post.ring_ranks = static_cast<const CommunicatorContext*>(context)->ranks;
+  post.element_bytes = post.floating_point ? ElementBytes(datatype) : 0;
+  post.collective = next_collective.fetch_add(1, std::memory_order_relaxed);
+  Process* process = Process::Get();
+  post.critical = process == nullptr || process->IsOperationCritical(post.collective);
+  if (context != nullptr) {
+    const auto* communicator = static_cast<const CommunicatorContext*>(context);
+    post.ring_ranks = communicator->ranks;
+    post.named = communicator->named;
+  }
   return all->collectives.Add(post);
 }
 

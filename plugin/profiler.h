@@ -20,9 +20,11 @@ namespace forgive::profiler {
 inline constexpr char kName[] = "forgive";
 
 // One communicator. *mask: the events that are asked for; none where FORGIVE_PROFILER=0, or where net tables of that
-// age do not carry handles (v1 and v2). `ranks` 0: this version does not say.
-int Init(void** context, int* mask, int version, int ranks);
+// age do not carry handles (v1 and v2). `ranks` 0, `comm_name` nullptr: this version does not say.
+int Init(void** context, int* mask, int version, int ranks, uint64_t comm_id = 0, const char* comm_name = nullptr);
 int Finalize(void* context);
+// Whether FORGIVE_COMMUNICATOR means this communicator, as its name was told here.
+bool IsNamed(uint64_t comm_id);
 
 // Starts of events; each returns the handle. The parent is what an earlier one returned, or anything else.
 void* StartGroup();

@@ -4,6 +4,8 @@
 
 #include <bit>
 
+#include "transport/units.h"
+
 namespace forgive {
 namespace {
 
@@ -67,6 +69,8 @@ const char* NameOf(Refusal refusal) {
       return "Latched";
     case Refusal::kStaleStamp:
       return "StaleStamp";
+    case Refusal::kNoStep:
+      return "NoStep";
     case Refusal::kNone:
     case Refusal::kCount:
       break;
@@ -119,6 +123,15 @@ bool PassesRule(const Post& post) {
 uint32_t Period(Operation operation, uint32_t ring_ranks) {
   const uint32_t phases = operation == Operation::kReduceScatter ? 1 : 2;
   return phases * (ring_ranks - 1) * kSlicesPerChunk;
+}
+
+uint64_t ExpectedBytes(const ProfiledPost& profiled, uint32_t ring_ranks, bool only_reduce) {
+  if (ring_ranks < 2 || profiled.operation == Operation::kOther) return 0;
+  const uint64_t bytes = profiled.count * profiled.element_bytes;
+  // NCCL counts what a rank gets of a reduce-scatter, and all of an all-reduce.
+  if (profiled.operation == Operation::kReduceScatter) return bytes * (ring_ranks - 1);
+  const uint64_t phase = static_cast<uint64_t>(uint128{bytes} * (ring_ranks - 1) / ring_ranks);
+  return only_reduce ? phase : 2 * phase;
 }
 
 bool IsReducePhase(Operation operation, uint32_t message, uint32_t ring_ranks) {

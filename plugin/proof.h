@@ -25,6 +25,11 @@ struct ProfiledPost {
   bool stamped = false;     // at enqueue: the two below hold
   bool captured = false;    // into a CUDA graph, so the stamp says nothing about a later launch
   uint64_t epoch = 0;       // StepFacts::open_epoch() then; 0: no step was open
+  // Of the collective's start, wherever it was launched from.
+  uint64_t collective = 0;     // its number in this process, from 1
+  uint32_t element_bytes = 0;  // 0: a type that is not known
+  bool named = false;          // its communicator is one of FORGIVE_COMMUNICATOR
+  bool critical = true;        // as the detector then said (FORGIVE_STEP=operation)
 };
 
 // What is known about a receive when it is posted.
@@ -63,6 +68,7 @@ enum class Refusal : uint8_t {
   kCutShort,        // an operation ended in the middle
   kLatched,         // one of these happened here before
   kStaleStamp,      // enqueued outside of the open step, or captured into a graph
+  kNoStep,          // FORGIVE_STEP=operation, and the profiler does not say which operation
   kCount
 };
 
@@ -92,6 +98,9 @@ bool PassesRule(const Post& post);
 
 // Messages of one loop of an operation on one connection of a ring of k ranks.
 uint32_t Period(Operation operation, uint32_t ring_ranks);
+// The bytes that a rank of a ring of k receives in an operation's reduce-scatter phase, or in all of it, if every hop
+// to it is ours; 0: not known.
+uint64_t ExpectedBytes(const ProfiledPost& profiled, uint32_t ring_ranks, bool only_reduce);
 // Of message m, 0-based: whether what arrives is a partial sum, and of how many ranks at most.
 bool IsReducePhase(Operation operation, uint32_t message, uint32_t ring_ranks);
 uint32_t Contributions(Operation operation, uint32_t message, uint32_t ring_ranks, uint32_t gradient_ranks);

@@ -14,7 +14,7 @@
 #include "dataplane/parse_number.h"
 #include "dataplane/socket_address.h"
 #include "plugin/parse.h"
-#include "plugin/traffic_class.h"
+#include "plugin/settings_check.h"
 
 extern char** environ;
 
@@ -225,8 +225,16 @@ constexpr Variable kVariables[] = {
     {"FORGIVE_GRADIENT_RANKS", "FORGIVE_RING_RANKS", "an integer from 2 to 65536",
      [](const std::string& t, Settings* s) { return Integer(t, 2, kMaxRanks, &s->gradient_ranks); }},
     {"FORGIVE_ELIGIBLE", "reduce", "reduce, all or none", EligibleName},
-    {"FORGIVE_STEP", "api", "api (operation is not built)",
-     [](const std::string& t, Settings*) { return t == "operation" ? Outcome::kNotBuilt : Good(t == "api"); }},
+    {"FORGIVE_STEP", "api", "api or operation",
+     [](const std::string& t, Settings* s) {
+       s->step_by_operation = t == "operation";
+       return Good(t == "api" || t == "operation");
+     }},
+    {"FORGIVE_BUDGET_UNIT", "bytes", "bytes or contributions",
+     [](const std::string& t, Settings* s) {
+       s->engine.transport.budget_unit = t == "contributions" ? BudgetUnit::kContributions : BudgetUnit::kBytes;
+       return Good(t == "bytes" || t == "contributions");
+     }},
     {"FORGIVE_DETECTOR", "accordion", "accordion, dblp or steps", DetectorName},
     {"FORGIVE_DETECTOR_WINDOW", "10", "steps from 1 to 1073741824",
      [](const std::string& t, Settings* s) { return Integer(t, 1, kMaxDetectorWindow, &s->detector.window); }},
@@ -235,6 +243,9 @@ constexpr Variable kVariables[] = {
     {"FORGIVE_DETECTOR_STEPS", "1,2,3,20", "step numbers by comma", DetectorSteps},
     {"FORGIVE_TRAFFIC_CLASS", "not said", "an integer from 0 to 255 (NCCL 2.26 and later say a communicator's)",
      [](const std::string& t, Settings* s) { return Integer(t, 0, 255, &s->traffic_class.emplace(0)); }},
+    {"FORGIVE_COMMUNICATOR", "any",
+     "a list of names by comma with * and ?, after ^ all but these (NCCL 2.27 and later say a name)",
+     [](const std::string& t, Settings* s) { return Good(ParseNamePatterns(t, &s->communicators)); }},
     {"FORGIVE_LEAST_COUNT", "1024", "elements from 1 to 1099511627776",
      [](const std::string& t, Settings* s) { return Integer(t, 1, kMaxBytes, &s->least_count); }},
     {"FORGIVE_PROFILER", "1", "0 or 1 (0: stays out of the way of another profiler)",
@@ -309,9 +320,6 @@ constexpr Variable kVariables[] = {
 constexpr const char* kForeignVariables[] = {"NCCL_SOCKET_IFNAME", "NCCL_SOCKET_FAMILY", "NCCL_DEBUG"};
 // Names the library for the Python package; nothing to us.
 constexpr const char* kPythonVariable = "FORGIVE_LIBRARY";
-// Where launchers say the rank; the first that is set counts.
-constexpr const char* kRankVariables[] = {"RANK", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK", "SLURM_PROCID"};
-
 const Variable* FindVariable(const std::string& name) {
   for (const Variable& variable : kVariables) {
     if (name == variable.name) return &variable;
@@ -319,48 +327,14 @@ const Variable* FindVariable(const std::string& name) {
   return nullptr;
 }
 
-const std::string* Find(const Environment& environment, const char* name) {
-  const auto found = environment.find(name);
-  return found == environment.end() ? nullptr : &found->second;
-}
-
-bool ExpandFileName(const Environment& environment, std::string* name, std::string* error) {
-  std::string expanded;
-  for (size_t i = 0; i < name->size(); ++i) {
-    if ((*name)[i] != '%') {
-      expanded += (*name)[i];
-      continue;
-    }
-    const char letter = i + 1 < name->size() ? (*name)[++i] : '\0';
-    char host[HOST_NAME_MAX + 1] = {};
-    const std::string* rank = nullptr;
-    for (const char* variable : kRankVariables) rank = rank != nullptr ? rank : Find(environment, variable);
-    if (letter == 'p') {
-      expanded += std::to_string(getpid());
-    } else if (letter == 'h' && gethostname(host, sizeof(host) - 1) == 0) {
-      expanded += host;
-    } else if (letter == 'r' && rank != nullptr) {
-      expanded += *rank;
-    } else if (letter == '%') {
-      expanded += '%';
-    } else {
-      *error = "FORGIVE_STATS=" + *name +
-               (letter == 'r' ? ": %r needs RANK (or a launcher's rank variable) to be set"
-                              : ": accepted after % are h, p, r and %");
-      return false;
-    }
-  }
-  *name = expanded;
-  return true;
-}
-
 // What NCCL's own variables say where ours are silent.
 bool ReadNcclVariables(const Environment& environment, Settings* out, std::string* error) {
-  const std::string* names = Find(environment, "NCCL_SOCKET_IFNAME");
+  const std::string* names = FindVariableIn(environment, "NCCL_SOCKET_IFNAME");
   if (out->interfaces.variable.empty() && names != nullptr && !names->empty()) {
     out->interfaces = ParseInterfaces("NCCL_SOCKET_IFNAME", *names);
   }
-  if (const std::string* family = Find(environment, "NCCL_SOCKET_FAMILY"); family != nullptr && !family->empty()) {
+  if (const std::string* family = FindVariableIn(environment, "NCCL_SOCKET_FAMILY");
+      family != nullptr && !family->empty()) {
     if (*family == "AF_INET") {
       out->family = FamilyChoice::kIpv4;
     } else if (*family == "AF_INET6") {
@@ -371,35 +345,11 @@ bool ReadNcclVariables(const Environment& environment, Settings* out, std::strin
     }
   }
   // NCCL shows our lines itself at these levels; then standard error would only repeat them.
-  if (const std::string* debug = Find(environment, "NCCL_DEBUG");
-      debug != nullptr && Find(environment, "FORGIVE_LOG") == nullptr) {
+  if (const std::string* debug = FindVariableIn(environment, "NCCL_DEBUG");
+      debug != nullptr && FindVariableIn(environment, "FORGIVE_LOG") == nullptr) {
     std::string level = *debug;
     for (char& c : level) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
     if (level == "WARN" || level == "INFO" || level == "ABORT" || level == "TRACE") out->log = LogLevel::kNone;
-  }
-  return true;
-}
-
-bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings, std::string* error) {
-  if (settings.gradient_traffic_all && settings.eligible != Eligible::kNone && settings.ring_ranks == 0) {
-    *error =
-        "FORGIVE_GRADIENT_TRAFFIC=all: needs FORGIVE_RING_RANKS, the number of ranks of the gradient ring (2 for "
-        "direct)";
-    return false;
-  }
-  const EngineOptions& engine = settings.engine;
-  if (engine.dscp_data == engine.dscp_trimmed || engine.dscp_control == engine.dscp_data) {
-    *error = "FORGIVE_DSCP_DATA=" + std::to_string(engine.dscp_data) +
-             ": must differ from FORGIVE_DSCP_CONTROL and FORGIVE_DSCP_TRIMMED";
-    return false;
-  }
-  uint8_t dscp = 0;
-  if (!FindDscp(settings, net::kTrafficClassUntold, &dscp, error)) {
-    *error = "FORGIVE_TRAFFIC_CLASS: " + *error;
-    return false;
-  }
-  if (settings.p_low > settings.p_high) {
-    warnings->push_back("FORGIVE_P_LOW is above FORGIVE_P_HIGH: critical steps would lose more than the others");
   }
   return true;
 }

@@ -14,6 +14,7 @@
 #include "dataplane/engine.h"
 #include "plugin/detector.h"
 #include "plugin/log.h"
+#include "plugin/name_patterns.h"
 
 namespace forgive {
 
@@ -50,6 +51,8 @@ struct Settings {
   bool gradient_traffic_all = false;
   Eligible eligible = Eligible::kReduce;
   std::optional<int> traffic_class;  // of gradient communicators; unset: all of them, by the operator's word
+  NamePatterns communicators;        // names of gradient communicators; none: the name does not matter
+  bool step_by_operation = false;    // each proved gradient collective is a step of its own
   uint64_t least_count = 1024;       // elements of a gradient collective, where the profiler says them
   bool profiler = true;              // whether NCCL's profiler may be ours
   uint32_t ring_ranks = 0;           // k; 0: not said

@@ -14,12 +14,15 @@
 #include "dataplane/thread_signals.h"
 #include "plugin/json.h"
 #include "plugin/log.h"
+#include "plugin/statistics_lines.h"
 
 namespace forgive {
 namespace {
 
 // How often the ledger is drained while a step is open: well before the engine's ring of lines can be full.
 constexpr uint64_t kDrainIntervalNs = 2000000;
+// How often a thread that no call wakes looks whether operations have begun.
+constexpr uint64_t kIdleIntervalNs = 100000000;
 // The engine publishes its counters more often than this.
 constexpr auto kSnapshotAge = std::chrono::milliseconds(2);
 
@@ -40,11 +43,13 @@ int OpenStatisticsFile(const std::string& name) {
   return file;
 }
 
-// Both bounds of the seed, for what is reported: forgiven <= budget, and forgiven (1 - p) <= p received.
+// Both bounds of the seed, for what is reported, in the budget's unit: charged <= budget, and charged <= p (received
+// + forgiven).
 bool WithinBounds(const forgive_step_stats_t& step) {
-  const uint128 forgiven = step.forgiven;
-  return step.forgiven <= step.budget &&
-         forgiven * (Fraction::kOne - step.p_ppm) <= uint128{step.received} * step.p_ppm;
+  const bool contributions = step.budget_unit == FORGIVE_BUDGET_CONTRIBUTIONS;
+  const uint64_t charged = contributions ? step.contributions_lost : step.forgiven;
+  const uint128 arrived = uint128{step.received} + step.forgiven;
+  return charged <= step.budget && uint128{charged} * Fraction::kOne <= arrived * step.p_ppm;
 }
 
 // Every counter of the drivers: one that is added to the structure must be published here too.
@@ -58,92 +63,6 @@ void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
   out->faults_injected = driver.faults_injected;
 }
 
-void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
-  line->BeginObject("totals")
-      .Number("steps", totals.steps)
-      .Number("sent_bytes", totals.sent_bytes)
-      .Number("sent_exempt_bytes", totals.sent_exempt_bytes)
-      .Number("retransmitted_bytes", totals.retransmitted_bytes)
-      .Number("received_bytes", totals.received_bytes)
-      .Number("duplicate_bytes", totals.duplicate_bytes)
-      .Number("forgiven_bytes", totals.forgiven_bytes)
-      .Number("contributions_lost", totals.contributions_lost)
-      .Number("late_bytes", totals.late_bytes)
-      .Number("packets_sent", totals.packets_sent)
-      .Number("packets_received", totals.packets_received)
-      .Number("trims", totals.trims)
-      .Number("marks", totals.marks)
-      .Number("reports_sent", totals.reports_sent)
-      .Number("reports_received", totals.reports_received);
-  line->BeginObject("decisions")
-      .Number("AlreadySettled", totals.decided_already_settled)
-      .Number("NotForgivable", totals.decided_not_forgivable)
-      .Number("NoOpenBudget", totals.decided_no_open_budget)
-      .Number("NotVested", totals.decided_not_vested)
-      .Number("OverBudget", totals.decided_over_budget)
-      .Number("DrawRefused", totals.decided_draw_refused)
-      .Number("Forgiven", totals.decided_forgiven)
-      .EndObject();
-  line->BeginObject("rate_cuts")
-      .Number("mark", totals.rate_cuts_mark)
-      .Number("trim", totals.rate_cuts_trim)
-      .Number("timeout", totals.rate_cuts_timeout)
-      .EndObject();
-  line->Number("signals_ignored", totals.signals_ignored)
-      .Number("timeouts", totals.timeouts)
-      .Number("lost_by_request", totals.lost_by_request)
-      .Number("lost_by_rack", totals.lost_by_rack)
-      .Number("mode_changes", totals.mode_changes)
-      .Number("bad_tag", totals.bad_tag)
-      .Number("malformed", totals.malformed)
-      .Number("unknown_connection", totals.unknown_connection)
-      .Number("replayed", totals.replayed)
-      .Number("bad_crc", totals.bad_crc)
-      .Number("out_of_window", totals.out_of_window)
-      .Number("socket_drops", totals.socket_drops)
-      .Number("not_posted_operator_latch", totals.not_posted_operator_latch)
-      .Number("budget_violations", totals.budget_violations)
-      .Number("send_errors", totals.send_errors)
-      .Number("truncated", totals.truncated)
-      .Number("raw_packets", totals.raw_packets)
-      .Number("faults_injected", totals.faults_injected)
-      .Number("stale_reports", totals.stale_reports)
-      .Number("events_full", totals.events_full)
-      .EndObject();
-}
-
-// What proved the eligibility of receives in open steps, and what refused it. Only what occurred.
-void AddProofs(const StepFacts& facts, JsonWriter* line) {
-  line->BeginObject("proofs");
-  for (size_t i = 1; i < static_cast<size_t>(Proof::kCount); ++i) {
-    const auto proof = static_cast<Proof>(i);
-    if (facts.proved(proof) != 0) line->Number(NameOf(proof), facts.proved(proof));
-  }
-  line->EndObject().BeginObject("refusals");
-  for (size_t i = 1; i < static_cast<size_t>(Refusal::kCount); ++i) {
-    const auto refusal = static_cast<Refusal>(i);
-    if (facts.refused(refusal) != 0) line->Number(NameOf(refusal), facts.refused(refusal));
-  }
-  line->EndObject();
-}
-
-void AddStep(const forgive_step_stats_t& step, JsonWriter* line) {
-  line->Number("step", step.step)
-      .Boolean("critical", step.critical != 0)
-      .Number("p_ppm", step.p_ppm)
-      .Number("expected", step.expected)
-      .Number("budget", step.budget)
-      .Number("received", step.received)
-      .Number("forgiven", step.forgiven)
-      .Number("outstanding", step.outstanding)
-      .Number("settled", step.settled)
-      .Number("contributions_lost", step.contributions_lost)
-      .Number("trims", step.trims)
-      .Number("budget_violations", step.budget_violations)
-      .Number("begin_ns", step.begin_ns)
-      .Number("end_ns", step.end_ns);
-}
-
 }  // namespace
 
 Statistics::Statistics(const Settings& settings, const std::vector<Device>& devices, Engine* engine, Ledger* ledger,
@@ -154,6 +73,9 @@ Statistics::Statistics(const Settings& settings, const std::vector<Device>& devi
       process_id_(getpid()),
       file_name_(settings.statistics_file),
       trace_interval_ns_(settings.trace_interval_us * 1000),
+      budget_unit_(settings.engine.transport.budget_unit == BudgetUnit::kContributions ? FORGIVE_BUDGET_CONTRIBUTIONS
+                                                                                       : FORGIVE_BUDGET_BYTES),
+      by_operation_(settings.step_by_operation),
       file_(OpenStatisticsFile(settings.statistics_file)) {
   WriteInit(settings, devices, api_version);
   const BlockedSignals blocked;  // the host's signals are for the host's threads
@@ -174,7 +96,8 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
       .Number("pid", static_cast<uint64_t>(process_id_))
       .Text("driver", settings.engine.driver)
       .Text("eligible", facts_->Description())
-      .Text("step_stamp", "at enqueue where the profiler says it, else at the post");
+      .Text("step_stamp", by_operation_ ? "each operation, as the profiler says it"
+                                        : "at enqueue where the profiler says it, else at the post");
   line.BeginArray("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
     line.BeginObject()
@@ -214,6 +137,7 @@ void Statistics::Queue(std::string line) {
 }
 
 void Statistics::Update(forgive_step_stats_t* kept, const StepAccount& account) {
+  kept->budget_unit = budget_unit_;
   kept->step = account.step;
   kept->critical = account.critical ? 1 : 0;
   kept->open = account.open ? 1 : 0;
@@ -247,15 +171,40 @@ void Statistics::OnStepEnd(const StepAccount& closed, bool latched) {
   forgive_step_stats_t& kept = steps_[(steps_begun_ - 1) % kStepHistory];
   Update(&kept, closed);
   kept.end_ns = NowNs();
+  QueueStep(kept, latched, totals);
+}
+
+// Needs mutex_.
+void Statistics::QueueStep(const forgive_step_stats_t& step, bool latched, const forgive_stats_t& totals) {
   if (file_name_.empty()) return;
   JsonWriter line;
-  line.BeginObject().Text("type", "step").Number("time_ns", kept.end_ns);
-  AddStep(kept, &line);
+  line.BeginObject().Text("type", "step").Number("time_ns", step.end_ns);
+  AddStep(step, &line);
   line.Boolean("latched", latched);
   AddTotals(totals, &line);
   AddProofs(*facts_, &line);
   line.EndObject();
   Queue(line.text());
+}
+
+void Statistics::DrainOperations() {
+  if (!by_operation_) return;
+  const std::lock_guard<std::mutex> one(operations_mutex_);
+  std::vector<OperationAccount> ended;
+  engine_->DrainOperations(&ended);
+  if (ended.empty()) return;
+  forgive_stats_t totals{};
+  FillTotals(&totals);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const OperationAccount& operation : ended) {
+    forgive_step_stats_t& kept = steps_[steps_begun_++ % kStepHistory];
+    kept = {};
+    Update(&kept, operation.account);
+    kept.begin_ns = static_cast<uint64_t>(operation.begin.ns);
+    kept.end_ns = static_cast<uint64_t>(operation.end.ns);
+    totals.steps = steps_begun_;
+    QueueStep(kept, false, totals);
+  }
 }
 
 void Statistics::FillTotals(forgive_stats_t* out) {
@@ -314,6 +263,7 @@ void Statistics::FillTotals(forgive_stats_t* out) {
 }
 
 bool Statistics::FindStep(uint64_t step, forgive_step_stats_t* out) {
+  DrainOperations();
   StepAccount account;
   const bool in_table = engine_->FindStep(step, &account);
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -325,7 +275,10 @@ bool Statistics::FindStep(uint64_t step, forgive_step_stats_t* out) {
     *out = steps_[i];
     return true;
   }
-  return false;
+  if (!by_operation_ || !in_table) return false;
+  *out = {};  // an operation that has not ended
+  Update(out, account);
+  return true;
 }
 
 void Statistics::WriteSample(uint64_t now_ns) {
@@ -370,7 +323,8 @@ void Statistics::Run() {
     {
       std::unique_lock<std::mutex> lock(mutex_);
       if (queued_.empty() && !stop_) {
-        uint64_t wait_ns = facts_->step_open() ? kDrainIntervalNs : 0;
+        const bool busy = by_operation_ ? facts_->HasPosted() : facts_->step_open();
+        uint64_t wait_ns = busy ? kDrainIntervalNs : (by_operation_ ? kIdleIntervalNs : 0);
         if (tracing()) wait_ns = wait_ns == 0 ? trace_interval_ns_ : std::min(wait_ns, trace_interval_ns_);
         if (wait_ns == 0) {
           wake_.wait(lock);  // nothing is forgiven and nothing is sampled: until a step begins or a line comes
@@ -382,6 +336,7 @@ void Statistics::Run() {
       stop = stop_;
     }
     ledger_->Drain(engine_);
+    DrainOperations();
     for (const std::string& line : lines) WriteLine(line);
     if (stop) return;
     const uint64_t now_ns = NowNs();
@@ -394,6 +349,10 @@ void Statistics::Run() {
 
 void Statistics::Stop() {
   if (getpid() != process_id_) return;
+  if (by_operation_ && !stopping_.exchange(true)) {
+    engine_->EndOperations();
+    DrainOperations();
+  }
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (stop_) return;

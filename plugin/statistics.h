@@ -4,6 +4,7 @@
 #define FORGIVE_PLUGIN_STATISTICS_H_
 
 #include <array>
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -32,6 +33,8 @@ class Statistics {
 
   void OnStepBegin(const StepAccount& opened);
   void OnStepEnd(const StepAccount& closed, bool latched);
+  // FORGIVE_STEP=operation: takes over the steps that the engine has ended.
+  void DrainOperations();
   // Writes the last line and ends the thread. Does nothing in a forked child, or the second time.
   void Stop();
 
@@ -47,6 +50,7 @@ class Statistics {
   void WriteInit(const Settings& settings, const std::vector<Device>& devices, int api_version);
   void WriteLine(const std::string& line);
   void Queue(std::string line);
+  void QueueStep(const forgive_step_stats_t& step, bool latched, const forgive_stats_t& totals);
   bool tracing() const { return trace_interval_ns_ != 0 && file_ >= 0; }
   // Takes over a newer account of a step; checks the bounds. Needs mutex_.
   void Update(forgive_step_stats_t* kept, const StepAccount& account);
@@ -57,14 +61,18 @@ class Statistics {
   const int process_id_;
   const std::string file_name_;
   const uint64_t trace_interval_ns_;
+  const uint32_t budget_unit_;
+  const bool by_operation_;
   int file_ = -1;  // used by the thread only, once it runs
 
   std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
+  std::atomic<bool> stopping_{false};
   std::vector<std::string> queued_;
   std::array<forgive_step_stats_t, kStepHistory> steps_{};
   uint64_t steps_begun_ = 0;
+  std::mutex operations_mutex_;  // one thread drains at a time
   uint64_t budget_violations_ = 0;
   std::thread thread_;
 };

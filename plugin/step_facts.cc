@@ -23,6 +23,9 @@ size_t IndexOf(Operation operation) { return static_cast<size_t>(operation); }
 StepFacts::StepFacts(const Settings& settings)
     : operators_word_(settings.gradient_traffic_all),
       traffic_class_(settings.traffic_class),
+      by_name_(settings.communicators.given()),
+      by_operation_(settings.step_by_operation),
+      by_contributions_(settings.engine.transport.budget_unit == BudgetUnit::kContributions),
       least_count_(settings.least_count),
       eligible_(settings.eligible),
       ring_ranks_(settings.ring_ranks),
@@ -33,11 +36,12 @@ StepFacts::StepFacts(const Settings& settings)
 
 bool StepFacts::IsMarked(int traffic_class) const {
   if (traffic_class_.has_value()) return traffic_class == *traffic_class_;
-  return operators_word_;
+  return operators_word_ || by_name_;
 }
 
-bool StepFacts::WantsRingAndSimple(const int* traffic_class) const {
+bool StepFacts::WantsRingAndSimple(const int* traffic_class, bool named) const {
   if (eligible_ == Eligible::kNone || several_ranks()) return false;
+  if (traffic_class != nullptr && by_name_ && !named) return false;
   return traffic_class != nullptr ? IsMarked(*traffic_class) : operators_word_;
 }
 
@@ -74,36 +78,63 @@ Proof StepFacts::BestProof(const Post& post) const {
 StepFacts::Verdict StepFacts::Classify(ConnectionStep* connection, const Post& post, ReceiveRequest* out) {
   Verdict verdict;
   verdict.proof = BestProof(post);
-  const uint64_t state = state_.load(std::memory_order_seq_cst);
-  const uint64_t step = step_.load(std::memory_order_acquire);
-  // The step may have changed in between; then the promise is broken, and the post belongs to none.
-  const bool torn = state_.load(std::memory_order_relaxed) != state;
-  if ((state & kPhaseMask) != kClosed && !torn) {
-    verdict.epoch = state >> 2;
-    if (connection->epoch.load(std::memory_order_relaxed) != verdict.epoch) {
-      connection->messages.store(0, std::memory_order_relaxed);
-      connection->epoch.store(verdict.epoch, std::memory_order_release);
-    }
-  }
-  const bool open = (state & kPhaseMask) == kOpen && !torn;
-  out->has_step = open;
-  out->step = open ? step : 0;
+  const bool open = FindStep(connection, post, out, &verdict);
   if (eligible_ == Eligible::kNone) return verdict;
   if (!post.marked) {
     verdict.refusal = Refusal::kNotMarked;
   } else if (verdict.proof == Proof::kNone) {
     verdict.refusal = Refusal::kUnproved;
   } else if (verdict.proof == Proof::kOperatorsWord) {
-    if (verdict.epoch != 0) ClassifyByWord(connection, post, open, out, &verdict);
+    if (by_operation_) {
+      verdict.refusal = Refusal::kNoStep;
+    } else if (verdict.epoch != 0) {
+      ClassifyByWord(connection, post, open, out, &verdict);
+    }
   } else {
     ClassifyProved(connection, post, open, out, &verdict);
   }
   if (several_ranks()) {
     verdict.refusal = Refusal::kSeveralRanks;
+    verdict.has_plan = false;
     out->exempt_eligible = false;
     out->forgivable = false;
   }
   return verdict;
+}
+
+// Which step the receive belongs to; true if its bytes may be eligible in it.
+bool StepFacts::FindStep(ConnectionStep* connection, const Post& post, ReceiveRequest* out, Verdict* verdict) {
+  if (by_operation_) {
+    verdict->epoch = 1;  // there is always one
+    return post.profiled.known && post.profiled.collective != 0;
+  }
+  const uint64_t state = state_.load(std::memory_order_seq_cst);
+  const uint64_t step = step_.load(std::memory_order_acquire);
+  // The step may have changed in between; then the promise is broken, and the post belongs to none.
+  const bool torn = state_.load(std::memory_order_relaxed) != state;
+  if ((state & kPhaseMask) != kClosed && !torn) {
+    verdict->epoch = state >> 2;
+    if (connection->epoch.load(std::memory_order_relaxed) != verdict->epoch) {
+      connection->messages.store(0, std::memory_order_relaxed);
+      connection->epoch.store(verdict->epoch, std::memory_order_release);
+    }
+  }
+  const bool open = (state & kPhaseMask) == kOpen && !torn;
+  out->has_step = open;
+  out->step = open ? step : 0;
+  return open;
+}
+
+// The operation is the step. Whoever receives first of it begins it, so that only gradients have one.
+void StepFacts::BelongToOperation(const ProfiledPost& profiled, uint32_t ring_ranks, ReceiveRequest* out,
+                                  Verdict* verdict) const {
+  out->has_step = true;
+  out->step = profiled.collective;
+  verdict->has_plan = true;
+  verdict->plan.step = profiled.collective;
+  verdict->plan.critical = profiled.critical;
+  verdict->plan.p = OperationP(profiled);
+  verdict->plan.expected_bytes = ExpectedBytes(profiled, ring_ranks, eligible_ != Eligible::kAll);
 }
 
 void StepFacts::ClassifyByWord(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out,
@@ -168,7 +199,9 @@ void StepFacts::ClassifyProved(ConnectionStep* connection, const Post& post, boo
   }
   const bool was_latched = connection->latched.load(std::memory_order_relaxed);
   if (was_latched && finding.refusal == Refusal::kNone) finding.refusal = Refusal::kLatched;
-  const bool stale = profiled.known && profiled.stamped && (profiled.captured || profiled.epoch != verdict->epoch);
+  const bool stale =
+      !by_operation_ && profiled.known && profiled.stamped && (profiled.captured || profiled.epoch != verdict->epoch);
+  if (by_operation_ && !open && finding.refusal == Refusal::kNone) finding.refusal = Refusal::kNoStep;
   if (stale) {
     finding.refusal = Refusal::kStaleStamp;
     out->has_step = false;
@@ -177,7 +210,8 @@ void StepFacts::ClassifyProved(ConnectionStep* connection, const Post& post, boo
   verdict->refusal = finding.refusal;
   verdict->refused = finding.refusal == Refusal::kNotAQuarter || finding.refusal == Refusal::kLatched;
   if (!open || stale || !gradient) return;
-  out->exempt_eligible = budget_.load(std::memory_order_acquire) && !was_latched && !latched();
+  out->exempt_eligible = HasBudget(profiled) && !was_latched && !latched();
+  if (by_operation_ && out->exempt_eligible) BelongToOperation(profiled, ring_ranks, out, verdict);
   if (finding.refusal != Refusal::kNone) return;
   out->forgivable =
       out->exempt_eligible && (eligible_ == Eligible::kAll || IsReducePhase(finding.operation, message, ring_ranks));
@@ -270,20 +304,33 @@ bool StepFacts::CheckCounts(std::string* what) {
   return false;
 }
 
+// Which communicators carry gradients, as the settings say it.
+std::string StepFacts::Marks() const {
+  std::string marks;
+  if (traffic_class_.has_value()) marks = " of communicators with traffic class " + std::to_string(*traffic_class_);
+  if (by_name_)
+    marks += traffic_class_.has_value() ? " and a name of FORGIVE_COMMUNICATOR"
+                                        : " of communicators with a name of FORGIVE_COMMUNICATOR";
+  return marks;
+}
+
 std::string StepFacts::Description() const {
-  if (!operators_word_ && !traffic_class_.has_value()) {
-    return "eligible: nothing (FORGIVE_GRADIENT_TRAFFIC is not all, and FORGIVE_TRAFFIC_CLASS is not set)";
+  if (!operators_word_ && !traffic_class_.has_value() && !by_name_) {
+    return "eligible: nothing (FORGIVE_GRADIENT_TRAFFIC is not all, and neither FORGIVE_TRAFFIC_CLASS nor "
+           "FORGIVE_COMMUNICATOR is set)";
   }
   if (eligible_ == Eligible::kNone) return "eligible: nothing (FORGIVE_ELIGIBLE=none)";
   if (p_low_.ppm == 0 && p_high_.ppm == 0) return "eligible: nothing (FORGIVE_P_LOW and FORGIVE_P_HIGH are 0)";
   std::string phases = eligible_ == Eligible::kAll ? "all phases" : "the reduce-scatter phase";
   if (forgiveness_probability_.ppm == 0) phases = "no bytes (FORGIVE_P=0), exemption alone";
-  const std::string budget = "; forgivable: " + phases + ", p " + Percent(p_low_) + " or " + Percent(p_high_);
-  const std::string where = traffic_class_.has_value()
-                                ? " of communicators with traffic class " + std::to_string(*traffic_class_)
-                                : std::string();
-  if (!operators_word_) return "eligible: proved all-reduces and reduce-scatters in open steps" + where + budget;
-  return "eligible: Ring and Simple all-reduces in open steps" + where +
+  const std::string budget = "; forgivable: " + phases + ", p " + Percent(p_low_) + " or " + Percent(p_high_) +
+                             (by_contributions_ ? " of contributions" : "");
+  if (by_operation_) {
+    return "eligible: all-reduces and reduce-scatters that NCCL's profiler proves, each a step of its own" + Marks() +
+           budget;
+  }
+  if (!operators_word_) return "eligible: proved all-reduces and reduce-scatters in open steps" + Marks() + budget;
+  return "eligible: Ring and Simple all-reduces in open steps" + Marks() +
          ", where NCCL does not say by the operator's word (FORGIVE_GRADIENT_TRAFFIC=all, " +
          std::to_string(ring_ranks_) + " ranks)" + budget;
 }

@@ -27,15 +27,17 @@ struct ConnectionStep {
   std::array<uint32_t, 2> counted{};
   Operation last = Operation::kOther;
   std::atomic<bool> whole{true};  // the last operation has come to the end of a loop
+  uint64_t operation = 0;         // FORGIVE_STEP=operation: the step begun last from here. The progress thread's own
 };
 
 // StepOf and IsGradientAllReduce, for each receive by the best that is known about it (docs/eligibility.md):
 //
 // - NCCL's own attributes (v11 on) and a counter of the connection's posts, for the phase;
 // - our profiler's chain of events (v10 on);
-// - else the operator's word. The operator promises (FORGIVE_GRADIENT_TRAFFIC=all, FORGIVE_RING_RANKS=k): between
-// begin and end only Ring and Simple all-reduces of one communicator of k ranks. What can be checked is checked, and
-// what fails makes a connection, or the whole process, reliable for ever (docs/using.md, The operator's word).
+// - else the operator's word, unless each operation is a step (FORGIVE_STEP=operation), which only the profiler
+// tells. The operator promises (FORGIVE_GRADIENT_TRAFFIC=all, FORGIVE_RING_RANKS=k): between begin and end only Ring
+// and Simple all-reduces of one communicator of k ranks. What can be checked is checked, and what fails makes a
+// connection, or the whole process, reliable for ever (docs/using.md, The operator's word).
 //
 // Classify and Commit run on progress threads without a lock; Begin and End on the application's.
 class StepFacts {
@@ -47,6 +49,7 @@ class StepFacts {
   // A receive is about to be posted, or is no longer posted. Before Classify, so that either the post sees the step
   // or its begin sees the post.
   void AddPosted() { posted_.fetch_add(1, std::memory_order_seq_cst); }
+  bool HasPosted() const { return posted_.load(std::memory_order_relaxed) != 0; }
   void RemovePosted(uint32_t count = 1) { posted_.fetch_sub(count, std::memory_order_seq_cst); }
 
   struct Verdict {
@@ -57,6 +60,8 @@ class StepFacts {
     uint32_t ring_ranks = 0;
     Proof proof = Proof::kNone;
     Refusal refusal = Refusal::kNone;
+    bool has_plan = false;  // FORGIVE_STEP=operation: the receive's step, to be begun where it is not yet
+    StepPlan plan;
   };
   // Fills the facts of the next receive of a connection.
   Verdict Classify(ConnectionStep* connection, const Post& post, ReceiveRequest* out);
@@ -66,8 +71,11 @@ class StepFacts {
   // ---- Communicator-init and service threads. ----
   // Whether a communicator of this traffic class carries gradients.
   bool IsMarked(int traffic_class) const;
+  // The same, once the profiler has said its name, where FORGIVE_COMMUNICATOR asks for one.
+  bool IsMarked(const ProfiledPost& profiled) const { return !by_name_ || profiled.named; }
   // Whether its AllReduce and ReduceScatter should be Ring and Simple. Without a class (before v11): by the word.
-  bool WantsRingAndSimple(const int* traffic_class) const;
+  // `named`: FORGIVE_COMMUNICATOR means it.
+  bool WantsRingAndSimple(const int* traffic_class, bool named = false) const;
   // Several ranks share this process's budget and counts: nothing is eligible from now on. Said once.
   void OnSeveralRanks();
   // A split communicator shares another's connections: k varies, so the counters prove nothing from now on.
@@ -105,6 +113,7 @@ class StepFacts {
 
   // One phrase for the line at init: what is eligible and why.
   std::string Description() const;
+  bool by_operation() const { return by_operation_; }
 
  private:
   // state_: epoch << 2 | phase.
@@ -113,7 +122,15 @@ class StepFacts {
   static constexpr uint64_t kOpening = 1;
   static constexpr uint64_t kOpen = 2;
 
-  bool Promised() const { return operators_word_ && eligible_ != Eligible::kNone; }
+  bool Promised() const { return operators_word_ && eligible_ != Eligible::kNone && !by_operation_; }
+  bool FindStep(ConnectionStep* connection, const Post& post, ReceiveRequest* out, Verdict* verdict);
+  Fraction OperationP(const ProfiledPost& profiled) const { return profiled.critical ? p_low_ : p_high_; }
+  bool HasBudget(const ProfiledPost& profiled) const {
+    return by_operation_ ? OperationP(profiled).ppm > 0 : budget_.load(std::memory_order_acquire);
+  }
+  void BelongToOperation(const ProfiledPost& profiled, uint32_t ring_ranks, ReceiveRequest* out,
+                         Verdict* verdict) const;
+  std::string Marks() const;
   Proof BestProof(const Post& post) const;
   void ClassifyByWord(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out, Verdict* verdict);
   void ClassifyProved(ConnectionStep* connection, const Post& post, bool open, ReceiveRequest* out, Verdict* verdict);
@@ -123,6 +140,9 @@ class StepFacts {
 
   const bool operators_word_;
   const std::optional<int> traffic_class_;
+  const bool by_name_;
+  const bool by_operation_;
+  const bool by_contributions_;
   const uint64_t least_count_;
   const Eligible eligible_;
   const uint32_t ring_ranks_;

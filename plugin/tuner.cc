@@ -6,6 +6,7 @@
 
 #include "plugin/nccl_tuner_abi.h"
 #include "plugin/process.h"
+#include "plugin/profiler.h"
 
 namespace forgive::tuner {
 namespace {
@@ -22,7 +23,8 @@ bool IsGradientCollective(const void* context, int function) {
   const auto* tuned = static_cast<const TunerContext*>(context);
   if (!tuned->has_id) return process->facts()->WantsRingAndSimple(nullptr);
   const std::shared_ptr<Context> found = process->contexts()->FindComm(tuned->comm_id);
-  return found != nullptr && process->facts()->WantsRingAndSimple(&found->traffic_class);
+  return found != nullptr &&
+         process->facts()->WantsRingAndSimple(&found->traffic_class, profiler::IsNamed(tuned->comm_id));
 }
 
 int Make(void** context, const TunerContext& made) {
