@@ -10,6 +10,7 @@
 #include <map>
 #include <thread>
 
+#include "testbed/perf/divergence.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -39,6 +40,8 @@ Outcome& Outcome::operator+=(const Outcome& other) {
   forgiven_bytes += other.forgiven_bytes;
   contributions_lost += other.contributions_lost;
   ranks_identical = ranks_identical && other.ranks_identical;
+  diverging_elements += other.diverging_elements;
+  largest_difference = std::max(largest_difference, other.largest_difference);
   return *this;
 }
 
@@ -78,9 +81,27 @@ Outcome Checker::Judge(std::span<const Operation> operations) {
   const auto all_hashes = rank_.rendezvous().AllGatherItems(hashes);
   outcome.ranks_identical =
       std::all_of(all_hashes.begin(), all_hashes.end(), [&](const auto& part) { return part == hashes; });
+  if (!outcome.ranks_identical) MeasureDivergences(operations, lines, &outcome);
   for (const LedgerLine& line : lines) outcome.forgiven_bytes += line.length;
   outcome += Sum(mine);
   return outcome;
+}
+
+// Every rank computes the same.
+void Checker::MeasureDivergences(std::span<const Operation> operations, const std::vector<LedgerLine>& lines,
+                                 Outcome* outcome) const {
+  for (const Operation& operation : operations) {
+    if (operation.result == nullptr || !AllRanksEndAlike(operation.schedule->shape())) continue;
+    std::vector<Loss> losses;
+    for (const LedgerLine& line : LinesOf(lines, operation.number)) {
+      if (line.message_in_operation < operation.schedule->MessagesOn(line.source, line.destination)) {
+        losses.push_back(LossOf(line));
+      }
+    }
+    const Divergence divergence = MeasureDivergence(*operation.schedule, rank_.inputs(), operation.rotation, losses);
+    outcome->diverging_elements += divergence.elements;
+    outcome->largest_difference = std::max(outcome->largest_difference, divergence.largest_difference);
+  }
 }
 
 Outcome Checker::JudgeForgivenOnly() {
@@ -154,12 +175,16 @@ void Checker::JudgeLines(const Operation& operation, const std::vector<LedgerLin
 
 void Checker::JudgeBudgets(std::span<const Operation> operations, const std::vector<LedgerLine>& lines, Mine& mine) {
   std::map<std::uint64_t, std::uint64_t> forgiven;
-  for (const LedgerLine& line : lines) forgiven[line.step] += line.length;
+  std::map<std::uint64_t, std::uint64_t> charged;
+  for (const LedgerLine& line : lines) {
+    forgiven[line.step] += line.length;
+    charged[line.step] += std::uint64_t{line.length} * (word_.contributions ? line.contributions : 1);
+  }
   for (const Operation& operation : operations) {
     if (!operation.step) continue;
     const StepPlan& plan = *operation.step;
     const std::uint32_t p_ppm = plan.critical ? word_.p_low_ppm : word_.p_high_ppm;
-    const std::string fault = CheckBudget(rank_.rank(), plan.step, forgiven[plan.step], p_ppm, plan.expected);
+    const std::string fault = CheckBudget(rank_.rank(), plan.step, charged[plan.step], p_ppm, plan.expected);
     if (!fault.empty()) {
       ++mine.budget_violations;
       Say(fault);

@@ -22,6 +22,9 @@ struct Outcome {
   std::uint64_t forgiven_bytes = 0;
   std::uint64_t contributions_lost = 0;
   bool ranks_identical = true;  // only looked at where all ranks end with the same vector
+  // Of what is not identical (FORGIVE_ELIGIBLE=all).
+  std::uint64_t diverging_elements = 0;
+  double largest_difference = 0;
 
   Outcome& operator+=(const Outcome& other);
 };
@@ -50,6 +53,8 @@ class Checker {
   void JudgeLines(const Operation& operation, const std::vector<LedgerLine>& lines, Mine& mine);
   void JudgeBudgets(std::span<const Operation> operations, const std::vector<LedgerLine>& lines, Mine& mine);
   std::uint64_t JudgeResult(const Operation& operation, const std::vector<LedgerLine>& lines, Mine& mine);
+  void MeasureDivergences(std::span<const Operation> operations, const std::vector<LedgerLine>& lines,
+                          Outcome* outcome) const;
   Outcome JudgeForgivenOnly();
   void CheckSums(Mine& mine);
   void CheckTrims(Mine& mine);

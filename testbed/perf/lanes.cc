@@ -62,6 +62,7 @@ bool SendLane::Progress(Net& net) {
 void ReceiveLane::Begin(const Posting& posting, std::int64_t messages) {
   Use(posting);
   to_post_ = messages;
+  next_message_ = 0;
 }
 
 void ReceiveLane::Release() {
@@ -73,11 +74,13 @@ void ReceiveLane::Release() {
 bool ReceiveLane::Progress(Net& net) {
   bool moved = false;
   while (to_post_ > 0 && StepsFree()) {
+    net.DescribeReceive(next_message_);
     void* const request = net.Irecv(comm_, NextSlot(), post_bytes_, peer_, current_->memory);
     if (request == nullptr) break;
     slots_.push_back(TakeSlot(post_bytes_));
     slots_.back().request = request;
     --to_post_;
+    ++next_message_;
     ++messages_;
     posted_.fetch_add(1, std::memory_order_release);
     moved = true;

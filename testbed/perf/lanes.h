@@ -96,7 +96,8 @@ class ReceiveLane : public Lane {
 
  private:
   std::int64_t to_post_ = 0;
-  std::size_t done_ = 0;  // of slots_, those complete
+  std::int64_t next_message_ = 0;  // of the operation
+  std::size_t done_ = 0;           // of slots_, those complete
   std::atomic<int> posted_ = 0;
 };
 

@@ -30,7 +30,7 @@ void CheckWritable(const std::string& file, const char* option) {
 // What NCCL's environment would say on the same host: loopback for local ranks, and the k of the operator's word.
 void SetDefaults(const Options& options, const forgive::perf::Word& word) {
   if (options.rank < 0) setenv("FORGIVE_INTERFACE", "lo", 0);
-  if (!word.gradient_traffic) return;
+  if (!word.by_operator) return;
   // The direct algorithms post two reduce-scatter and two all-gather slices a loop: the pattern of a ring of two.
   const bool direct = options.algorithm == forgive::perf::Algorithm::kDirect;
   setenv("FORGIVE_RING_RANKS", std::to_string(direct ? 2 : options.ranks).c_str(), 0);
@@ -41,11 +41,14 @@ void SetDefaults(const Options& options, const forgive::perf::Word& word) {
 
 int main(int argc, char** argv) {
   try {
-    const std::optional<Options> options = forgive::perf::ParseOptions(argc, argv);
+    std::optional<Options> options = forgive::perf::ParseOptions(argc, argv);
     if (!options) return forgive::perf::kExitOk;
     CheckWritable(options->json_file, "--json");
     CheckWritable(options->ledger_file, "--ledger");
-    const forgive::perf::Word word = forgive::perf::ReadWord();
+    forgive::perf::Word word = forgive::perf::ReadWord();
+    options->traffic_class = word.traffic_class;
+    // Where NCCL proves, the communicator's mark counts as well.
+    if (options->proof != forgive::perf::Proof::kWord && word.by_mark) word.gradient_traffic = true;
     SetDefaults(*options, word);
     return options->rank < 0 ? forgive::perf::RunLocalRanks(*options, word)
                              : forgive::perf::RunOneRank(*options, word);

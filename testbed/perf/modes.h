@@ -19,8 +19,12 @@ int RunMixed(Rank& rank, const Word& word);
 // than an element a rank.
 Shape ShapeFor(Collective collective, Algorithm algorithm, int ranks, std::int64_t bytes);
 
-// True if this run's all-reduces are steps: a plugin with forgive.h and FORGIVE_GRADIENT_TRAFFIC=all.
+// True if this run's all-reduces are steps that it opens itself: a plugin with forgive.h, and a communicator that
+// carries gradients.
 bool UsesSteps(const Rank& rank, const Word& word);
+
+// FORGIVE_STEP=operation: gives the step that the plugin makes of the operation, where it can make one.
+void AddOwnStep(const Rank& rank, const Word& word, Operation* operation);
 
 // The plan of a step around one collective.
 StepPlan PlanFor(const Rank& rank, const Word& word, const Schedule& schedule, std::uint64_t step, bool critical);

@@ -10,10 +10,28 @@
 #include <vector>
 
 #include "testbed/perf/nccl_abi.h"
+#include "testbed/perf/options.h"
+#include "testbed/perf/schedule.h"
 
 namespace forgive::perf {
 
 using Handle = std::array<char, abi::kHandleBytes>;
+
+// What NCCL says of a communicator, and how it lets a plugin prove what its messages are for (--proof).
+struct CommunicatorFacts {
+  Proof proof = Proof::kWord;
+  int traffic_class = abi::kNoTrafficClass;
+  int rank = 0;
+  int ranks = 0;
+};
+
+// What it says of a collective, where it says anything.
+struct CollectiveFacts {
+  Collective collective = Collective::kAllReduce;
+  Protocol protocol = Protocol::kSimple;
+  std::int64_t elements = 0;  // of the whole vector
+  int ranks = 0;
+};
 
 // Threads as NCCL's: Listen, Connect, Accept, Register, Deregister and Close* by the service thread; Isend, Irecv,
 // Test and Idle by the progress thread. Nothing blocks but Idle. Everything throws RunError when the network fails.
@@ -38,6 +56,11 @@ class Net {
   virtual void CloseReceive(void* comm) = 0;
   virtual void CloseListen(void* comm) = 0;
 
+  // By the application's thread: a collective begins. By the progress thread: the next Irecv is this message of it,
+  // counted on its connection from 0.
+  virtual void BeginCollective(const CollectiveFacts& /*facts*/) {}
+  virtual void DescribeReceive(std::int64_t /*message*/) {}
+
   // Both return null for "try again". Data stays untouched until Test says done.
   virtual void* Isend(void* comm, void* data, std::size_t bytes, int tag, void* memory) = 0;
   virtual void* Irecv(void* comm, void* data, std::size_t bytes, int tag, void* memory) = 0;
@@ -50,7 +73,7 @@ class Net {
 
 // Loads a plugin as NCCL does. api 0: the highest version that it offers. Throws UsageError (no plugin, no such
 // version) and RunError (it does not start).
-std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device);
+std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device, const CommunicatorFacts& facts = {});
 
 // The baseline: the same operations over plain TCP sockets. Throws UsageError (interface).
 std::unique_ptr<Net> MakeTcpNet(const std::string& default_address);

@@ -30,7 +30,7 @@ const std::map<std::string, Algorithm> kAlgorithms = {{"ring", Algorithm::kRing}
 // The arguments as typed, before they are checked.
 struct Typed {
   std::string collective = "all_reduce", algorithm = "ring", api, first = "1K", last = "64M", bytes = "16M";
-  std::string critical, expected = "schedule", scenario;
+  std::string critical, expected = "schedule", scenario, proof = "word";
   int world = 0;
   bool help_only = false;
 };
@@ -71,18 +71,19 @@ void AddOptions(CLI::App& app, Options& options, Typed& typed) {
   app.add_option("--critical", typed.critical, "numbers of the critical steps, such as 1,2,3,20");
   app.add_option("--compute-ms", options.compute_ms, "pause before each step's all-reduce");
   app.add_option("--bytes", typed.bytes, "gradient size of a step");
+  app.add_option("--proof", typed.proof, "word|attributes|profiler|nccl: who says what the messages are for");
   app.add_option("--expected", typed.expected, "schedule: declare a step's bytes; learn: leave it to the plugin");
   app.add_option("--scenario", typed.scenario, "mixed: all kinds of traffic on one set of connections");
 }
 
-std::vector<std::uint64_t> ParseSteps(const std::string& text) {
+std::vector<std::uint64_t> ParseSteps(const std::string& option, const std::string& text) {
   std::vector<std::uint64_t> steps;
   std::size_t at = 0;
   while (at < text.size()) {
     const std::size_t comma = std::min(text.find(',', at), text.size());
     std::uint64_t step = 0;
     if (!ParseNumber(std::string_view(text).substr(at, comma - at), 1, UINT64_MAX, &step)) {
-      throw UsageError(fmt::format("--critical {}: give step numbers from 1 separated by commas", text));
+      throw UsageError(fmt::format("{}{}: give step numbers from 1 separated by commas", option, text));
     }
     steps.push_back(step);
     at = comma + 1;
@@ -133,7 +134,7 @@ void CheckMode(Options& options, const Typed& typed, bool warmup_given, bool ste
     throw UsageError(fmt::format("--expected {}: give schedule or learn", typed.expected));
   }
   options.learn_expected = typed.expected == "learn";
-  options.critical = ParseSteps(typed.critical);
+  options.critical = ParseSteps("--critical ", typed.critical);
   if (steps_given) {
     if (options.steps < 1) throw UsageError(fmt::format("--steps {}: give 1 or more", options.steps));
     if (!typed.scenario.empty()) throw UsageError("--steps and --scenario exclude each other: give one");
@@ -195,6 +196,14 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv) {
     options.api = Choose<int>({{"v6", 6}, {"v7", 7}, {"v8", 8}, {"v9", 9}, {"v10", 10}, {"v11", 11}, {"v12", 12}},
                               typed.api, "--api");
   }
+  options.proof = Choose<Proof>({{"word", Proof::kWord},
+                                 {"attributes", Proof::kAttributes},
+                                 {"profiler", Proof::kProfiler},
+                                 {"nccl", Proof::kNccl}},
+                                typed.proof, "--proof");
+  if (options.proof != Proof::kWord && options.algorithm != Algorithm::kRing) {
+    throw UsageError("--proof: NCCL has no direct all-reduce; leave out --algorithm");
+  }
   CheckRanks(options, typed);
   CheckSizes(options, typed);
   CheckMode(options, typed, app.count("-w") > 0, app.count("--steps") > 0);
@@ -247,7 +256,25 @@ void ReadFraction(const char* name, std::uint32_t& ppm) {
 Word ReadWord() {
   Word word;
   if (const char* const value = Variable("FORGIVE_GRADIENT_TRAFFIC")) {
-    word.gradient_traffic = Choose<int>({{"all", 1}, {"none", 0}}, value, "FORGIVE_GRADIENT_TRAFFIC") == 1;
+    word.by_operator = Choose<int>({{"all", 1}, {"none", 0}}, value, "FORGIVE_GRADIENT_TRAFFIC") == 1;
+  }
+  word.gradient_traffic = word.by_operator;
+  if (const char* const value = Variable("FORGIVE_TRAFFIC_CLASS")) {
+    if (!ParseNumber(value, 0, 255, &word.traffic_class)) {
+      throw UsageError(fmt::format("FORGIVE_TRAFFIC_CLASS={}: give 0 to 255", value));
+    }
+  }
+  word.by_mark = word.traffic_class >= 0 || Variable("FORGIVE_COMMUNICATOR") != nullptr;
+  if (const char* const value = Variable("FORGIVE_STEP")) {
+    word.by_operation = Choose<int>({{"api", 0}, {"operation", 1}}, value, "FORGIVE_STEP") == 1;
+  }
+  if (const char* const value = Variable("FORGIVE_BUDGET_UNIT")) {
+    word.contributions = Choose<int>({{"bytes", 0}, {"contributions", 1}}, value, "FORGIVE_BUDGET_UNIT") == 1;
+  }
+  const char* const detector = Variable("FORGIVE_DETECTOR");
+  word.detector_lists_steps = detector != nullptr && std::string_view(detector) == "steps";
+  if (const char* const value = Variable("FORGIVE_DETECTOR_STEPS")) {
+    word.critical = ParseSteps("FORGIVE_DETECTOR_STEPS=", value);
   }
   if (const char* const value = Variable("FORGIVE_ELIGIBLE")) {
     word.eligible =

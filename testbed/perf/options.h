@@ -15,6 +15,10 @@ enum class Collective : std::uint8_t { kAllReduce, kReduceScatter, kAllGather, k
 enum class Algorithm : std::uint8_t { kRing, kDirect };
 enum class Mode : std::uint8_t { kSweep, kSteps, kMixed };
 
+// Who says what a message is for: the operator, NCCL's attributes, its profiler's events, or all that NCCL of the
+// table's age says.
+enum class Proof : std::uint8_t { kWord, kAttributes, kProfiler, kNccl };
+
 const char* NameOf(Collective collective);
 const char* NameOf(Algorithm algorithm);
 
@@ -25,6 +29,8 @@ struct Options {
   Collective collective = Collective::kAllReduce;
   Algorithm algorithm = Algorithm::kRing;
   Mode mode = Mode::kSweep;
+  Proof proof = Proof::kWord;
+  int traffic_class = -1;  // of the communicator, from v10 on: FORGIVE_TRAFFIC_CLASS
 
   int ranks = 0;           // all ranks of the run
   int rank = -1;           // -1: this process forks all of them
@@ -61,7 +67,14 @@ enum class Eligible : std::uint8_t { kReduce, kAll, kNone };
 
 // What the environment says of the loss budget, read here independently of the plugin.
 struct Word {
-  bool gradient_traffic = false;  // FORGIVE_GRADIENT_TRAFFIC=all
+  bool gradient_traffic = false;  // this run's communicator carries gradients
+  bool by_operator = false;       // because FORGIVE_GRADIENT_TRAFFIC=all
+  bool by_mark = false;           // because FORGIVE_TRAFFIC_CLASS or FORGIVE_COMMUNICATOR is set: where NCCL proves
+  int traffic_class = -1;
+  bool by_operation = false;          // FORGIVE_STEP=operation
+  bool detector_lists_steps = false;  // FORGIVE_DETECTOR=steps; else no norms are seen and all are critical
+  std::vector<std::uint64_t> critical = {1, 2, 3, 20};  // FORGIVE_DETECTOR_STEPS
+  bool contributions = false;                           // FORGIVE_BUDGET_UNIT
   Eligible eligible = Eligible::kReduce;
   std::uint32_t p_low_ppm = 5'000;
   std::uint32_t p_high_ppm = 100'000;

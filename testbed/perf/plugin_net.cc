@@ -11,6 +11,7 @@
 
 #include "testbed/perf/error.h"
 #include "testbed/perf/net.h"
+#include "testbed/perf/proof_driver.h"
 
 namespace forgive::perf {
 namespace {
@@ -72,14 +73,19 @@ const char* ResultName(int result) {
 template <typename Table>
 class PluginNet final : public Net {
  public:
-  PluginNet(void* library, const Table* table, int device) : library_(library), table_(table), device_(device) {
+  PluginNet(void* library, const Table* table, int device, const CommunicatorFacts& facts)
+      : library_(library), table_(table), device_(device), traffic_class_(facts.traffic_class) {
+    [[maybe_unused]] const abi::ProfilerCallback callback = ProofDriver::CallbackFor(facts.proof);
     if constexpr (Table::kVersion >= 11) {
-      abi::Config config = {abi::kNoTrafficClass};
-      Check(table_->init(&context_, kCommunicator, &config, &LogFromPlugin, nullptr), "init");
+      abi::Config config = {traffic_class_};
+      Check(table_->init(&context_, kCommunicator, &config, &LogFromPlugin, callback), "init");
     } else if constexpr (Table::kVersion == 10) {
-      Check(table_->init(&LogFromPlugin, nullptr), "init");
+      Check(table_->init(&LogFromPlugin, callback), "init");
     } else {
       Check(table_->init(&LogFromPlugin), "init");
+    }
+    if (facts.proof != Proof::kWord) {
+      driver_ = std::make_unique<ProofDriver>(library, Table::kVersion, facts, kCommunicator);
     }
     int devices = 0;
     Check(table_->devices(&devices), "devices");
@@ -98,6 +104,7 @@ class PluginNet final : public Net {
 
   // NCCL closes the library with its last communicator; a plugin must survive that, so do the same.
   ~PluginNet() override {
+    driver_.reset();
     if constexpr (Table::kVersion >= 11) table_->finalize(context_);
     dlclose(library_);
   }
@@ -126,7 +133,7 @@ class PluginNet final : public Net {
     } else if constexpr (Table::kVersion < 10) {
       Check(table_->connect(device_, handle.data(), send_comm, &device_handle), "connect");
     } else if constexpr (Table::kVersion == 10) {
-      abi::Config config = {abi::kNoTrafficClass};
+      abi::Config config = {traffic_class_};
       Check(table_->connect(device_, &config, handle.data(), send_comm, &device_handle), "connect");
     } else {
       Check(table_->connect(context_, device_, handle.data(), send_comm, &device_handle), "connect");
@@ -155,6 +162,18 @@ class PluginNet final : public Net {
   void CloseReceive(void* comm) override { Check(table_->close_receive(comm), "closeRecv"); }
   void CloseListen(void* comm) override { Check(table_->close_listen(comm), "closeListen"); }
 
+  void BeginCollective(const CollectiveFacts& facts) override {
+    if (driver_ != nullptr) driver_->BeginCollective(facts);
+  }
+  void DescribeReceive(std::int64_t message) override {
+    if (driver_ == nullptr) return;
+    if constexpr (Table::kVersion >= 11) {
+      abi::Attributes attributes;
+      if (driver_->TakeAttributes(&attributes)) Check(table_->set_attributes(context_, &attributes), "setNetAttr");
+    }
+    profiler_handle_ = driver_->HandleOf(message);
+  }
+
   void* Isend(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
     void* request = this;  // as in NCCL, an old pointer may stand here: the plugin must overwrite it
     if constexpr (Table::kVersion >= 10) {
@@ -169,8 +188,7 @@ class PluginNet final : public Net {
   void* Irecv(void* comm, void* data, std::size_t bytes, int tag, void* memory) override {
     void* request = this;
     if constexpr (Table::kVersion >= 10) {
-      void* profiler_handle = nullptr;
-      Check(table_->irecv(comm, 1, &data, &bytes, &tag, &memory, &profiler_handle, &request), "irecv");
+      Check(table_->irecv(comm, 1, &data, &bytes, &tag, &memory, &profiler_handle_, &request), "irecv");
     } else if constexpr (Table::kVersion == 9) {
       Check(table_->irecv(comm, 1, &data, &bytes, &tag, &memory, &request), "irecv");
     } else {
@@ -214,16 +232,19 @@ class PluginNet final : public Net {
   void* context_ = nullptr;  // from v11 on
   const Table* table_;
   int device_;
+  const int traffic_class_;
+  std::unique_ptr<ProofDriver> driver_;  // null: the operator's word
+  void* profiler_handle_ = nullptr;      // of the next receive
   std::string description_;
 };
 
 template <typename Table>
-std::unique_ptr<Net> Probe(void* library, int api, int device) {
+std::unique_ptr<Net> Probe(void* library, int api, int device, const CommunicatorFacts& facts) {
   if (api != 0 && api != Table::kVersion) return nullptr;
   const std::string symbol = fmt::format("ncclNetPlugin_v{}", Table::kVersion);
   const auto* const table = static_cast<const Table*>(dlsym(library, symbol.c_str()));
   if (table == nullptr) return nullptr;
-  return std::make_unique<PluginNet<Table>>(library, table, device);
+  return std::make_unique<PluginNet<Table>>(library, table, device, facts);
 }
 
 std::string LastLoadError() {
@@ -234,7 +255,7 @@ std::string LastLoadError() {
 
 }  // namespace
 
-std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device) {
+std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device, const CommunicatorFacts& facts) {
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
   const std::string error = library == nullptr ? LastLoadError() : "";
   if (library == nullptr && name.find('/') == std::string::npos) {
@@ -244,13 +265,13 @@ std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device) {
     throw UsageError(
         fmt::format("cannot load the plugin {}: {}; give --plugin the path of a plugin's .so, or tcp", name, error));
   }
-  std::unique_ptr<Net> net = Probe<abi::TableV12>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV11>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV10>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV9>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV8>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV7>(library, api, device);
-  if (net == nullptr) net = Probe<abi::TableV6>(library, api, device);
+  std::unique_ptr<Net> net = Probe<abi::TableV12>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV11>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV10>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV9>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV8>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV7>(library, api, device, facts);
+  if (net == nullptr) net = Probe<abi::TableV6>(library, api, device, facts);
   if (net == nullptr && api != 0) {
     throw UsageError(
         fmt::format("{} exports no ncclNetPlugin_v{}: leave out --api or name a version it has", name, api));

@@ -22,7 +22,11 @@ Rank::Rank(const Options& options, Rendezvous& rendezvous)
       service_(std::make_unique<Worker>(timeout_)) {
   service_->Run("the plugin's init", [this] {
     net_ = options_.plugin == "tcp" ? MakeTcpNet(rendezvous_.LocalAddress())
-                                    : LoadPlugin(options_.plugin, options_.api, options_.device);
+                                    : LoadPlugin(options_.plugin, options_.api, options_.device,
+                                                 {.proof = options_.proof,
+                                                  .traffic_class = options_.traffic_class,
+                                                  .rank = rendezvous_.rank(),
+                                                  .ranks = rendezvous_.ranks()});
   });
   api_ = ForgiveApi(net_->Library());
 }
@@ -100,6 +104,9 @@ void Rank::Start(const std::shared_ptr<const Schedule>& schedule, float* result)
   }
   const UserMemory memory = {input_.data() + running_.rotation, result, schedule->ResultOf(rank()).first};
   std::unique_ptr<Kernel> kernel = MakeKernel(*schedule, memory);
+  const Shape& shape = schedule->shape();
+  net_->BeginCollective(
+      {.collective = shape.collective, .protocol = shape.protocol, .elements = shape.elements, .ranks = shape.ranks});
   started_ = Clock::now();
   progress_->Start(std::move(kernel));
 }

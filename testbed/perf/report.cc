@@ -4,6 +4,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <fstream>
 #include <nlohmann/json.hpp>
 
@@ -178,6 +179,11 @@ std::string StepsJson(const StepsResult& result, bool checked) {
   json["wrong"] = WrongJson(result.outcome.wrong, checked);
   json["budget_violations"] = result.outcome.budget_violations;
   json["ranks_identical"] = checked ? Json(result.outcome.ranks_identical) : Json(nullptr);
+  const auto diverging = std::count_if(result.steps.begin(), result.steps.end(),
+                                       [](const StepResult& step) { return !step.outcome.ranks_identical; });
+  json["diverging_steps"] = checked ? Json(diverging) : Json(nullptr);
+  json["diverging_elements"] = checked ? Json(result.outcome.diverging_elements) : Json(nullptr);
+  json["largest_difference"] = checked ? Json(result.outcome.largest_difference) : Json(nullptr);
   json["per_rank"] = Json::array();
   if (result.per_rank) {
     for (const forgive_stats_t& stats : *result.per_rank) {
@@ -194,6 +200,13 @@ void PrintStepsSummary(const StepsResult& result, bool checked) {
              result.total_s, result.gradient_bytes, result.outcome.forgiven_bytes,
              WrongText(result.outcome.wrong, checked), result.outcome.budget_violations,
              !checked ? "not checked" : (result.outcome.ranks_identical ? "yes" : "no"));
+  if (checked) PrintDivergence(result.outcome);
+}
+
+void PrintDivergence(const Outcome& outcome) {
+  if (outcome.ranks_identical) return;
+  fmt::print("# divergence: {} elements are not the same on all ranks, the largest difference is {:g}\n",
+             outcome.diverging_elements, outcome.largest_difference);
 }
 
 void WriteFile(const std::string& file, const std::string& text) {

@@ -53,6 +53,9 @@ struct StepsResult {
 std::string StepsJson(const StepsResult& result, bool checked);
 void PrintStepsSummary(const StepsResult& result, bool checked);
 
+// Says by how much the ranks' results differ; nothing where they do not.
+void PrintDivergence(const Outcome& outcome);
+
 // Writes the text to a file. Throws RunError.
 void WriteFile(const std::string& file, const std::string& text);
 

@@ -48,6 +48,7 @@ class Steps {
     std::vector<Operation> operations;
     for (int i = 0; i < options_.warmup; ++i) {
       operations.push_back(rank_.Run(schedule_, values_));
+      AddOwnStep(rank_, word_, &operations.back());
       operations.back().result = nullptr;
     }
     if (!operations.empty()) total_.outcome += checker_.Judge(operations);
@@ -72,6 +73,7 @@ class Steps {
     std::vector<Operation> operations;
     operations.push_back(rank_.Run(schedule_, values_));
     if (begun) operations.back().step = plan;
+    AddOwnStep(rank_, word_, &operations.back());
     if (stepping_ && (!begun || !rank_.EndStep(step))) {
       throw RunError(
           fmt::format("step {}: the plugin has latched itself reliable: {}", step, rank_.api().LastError()));

@@ -66,6 +66,7 @@ class Sweep {
     std::vector<Operation> operations;
     for (int i = 0; i < options_.warmup; ++i) {
       operations.push_back(rank_.Run(schedule, results));
+      AddOwnStep(rank_, word_, &operations.back());
       operations.back().result = nullptr;
     }
     SizeResult size;
@@ -94,7 +95,11 @@ class Sweep {
   }
 
   Operation RunIteration(const std::shared_ptr<const Schedule>& schedule, float* result) {
-    if (!stepping_) return rank_.Run(schedule, result);
+    if (!stepping_) {
+      Operation operation = rank_.Run(schedule, result);
+      AddOwnStep(rank_, word_, &operation);
+      return operation;
+    }
     const StepPlan plan = PlanFor(rank_, word_, *schedule, next_step_++, false);
     const bool begun = rank_.BeginStep(plan);
     Operation operation = rank_.Run(schedule, result);
@@ -127,6 +132,7 @@ class Sweep {
         fmt::print("# wrong {}, budget violations {}, ranks identical: {}, forgiven {} B in {} ledger lines: {}\n",
                    total.wrong, total.budget_violations, total.ranks_identical ? "yes" : "no", total.forgiven_bytes,
                    checker_.ledger_lines(), failed ? "FAILED" : "OK");
+        PrintDivergence(total);
       }
     }
     return failed ? kExitCheckFailed : kExitOk;
@@ -159,7 +165,21 @@ Shape ShapeFor(Collective collective, Algorithm algorithm, int ranks, std::int64
   return shape;
 }
 
-bool UsesSteps(const Rank& rank, const Word& word) { return rank.api().has_steps() && word.gradient_traffic; }
+bool UsesSteps(const Rank& rank, const Word& word) {
+  return rank.api().has_steps() && word.gradient_traffic && !word.by_operation;
+}
+
+void AddOwnStep(const Rank& rank, const Word& word, Operation* operation) {
+  const Shape& shape = operation->schedule->shape();
+  const bool gradient = shape.collective == Collective::kAllReduce || shape.collective == Collective::kReduceScatter;
+  const Proof proof = rank.options().proof;
+  const bool told = proof == Proof::kProfiler || proof == Proof::kNccl;
+  if (!word.by_operation || !word.gradient_traffic || !gradient || !told || !rank.api().has_steps()) return;
+  // Every operation of this process is one collective of the profiler's, which counts from 1.
+  const std::uint64_t step = operation->number + 1;
+  const bool listed = std::count(word.critical.begin(), word.critical.end(), step) > 0;
+  operation->step = PlanFor(rank, word, *operation->schedule, step, !word.detector_lists_steps || listed);
+}
 
 StepPlan PlanFor(const Rank& rank, const Word& word, const Schedule& schedule, std::uint64_t step, bool critical) {
   StepPlan plan;

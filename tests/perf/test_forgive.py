@@ -102,3 +102,121 @@ def test_drops_are_never_forgiven(tmp_path):
     assert run.returncode == 0, run.stdout + run.stderr
     written = read_json(result)
     assert written["forgiven_bytes"] == 0 and written["retransmitted_bytes"] > 0
+
+
+# ---- Proofs: what NCCL says of a message, in place of the operator's word ----
+
+def proved(trims, faults=FAULTS, **more):
+    """The communicator is marked by its class; nobody gives the operator's word."""
+    return dict(FORGIVE_TRAFFIC_CLASS="104", FORGIVE_FAULT=faults, FORGIVE_FAULT_LOG=str(trims), **more)
+
+
+PROOFS = (("v10", "profiler"), ("v11", "attributes"), ("v11", "profiler"), ("v12", "attributes"), ("v12", "nccl"))
+
+
+@pytest.mark.parametrize("api,proof", PROOFS)
+def test_proved_steps_forgive_and_all_ranks_end_alike_in_every_step(tmp_path, api, proof):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--api", api, "--proof", proof, "--ranks", 4, "--steps", 5, "--critical", "2",
+               "--bytes", "4M", "--trims", trims, "--json", result, env=proved(trims))
+    assert run.returncode == 0, run.stdout + run.stderr
+    written = read_json(result)
+    assert written["wrong"] == 0 and written["budget_violations"] == 0 and written["diverging_elements"] == 0
+    assert written["ranks_identical"] and written["diverging_steps"] == 0
+    assert all(step["forgiven"] > 0 for step in written["steps"] if not step["critical"])
+    assert all(rank["not_posted_operator_latch"] == 0 for rank in written["per_rank"])
+
+
+@pytest.mark.parametrize("collective", ("all_reduce", "reduce_scatter"))
+def test_a_reduce_scatter_is_forgivable_where_nccl_says_that_it_is_one(tmp_path, collective):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--proof", "nccl", "--collective", collective, "--ranks", 3, "-b", "3M", "-e",
+               "3M", "-n", 4, "-w", 1, "--trims", trims, "--json", result, env=proved(trims))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(size["forgiven_bytes"] > 0 and size["wrong"] == 0 for size in read_json(result))
+
+
+def test_a_communicator_of_another_class_loses_nothing(tmp_path):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--proof", "nccl", "--ranks", 2, "--steps", 2, "--bytes", "4M", "--json", result,
+               env=proved(trims, FORGIVE_COMMUNICATOR="^gradients"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    written = read_json(result)
+    assert written["forgiven_bytes"] == 0 and written["exempt_share"] == 0 and written["trims"] > 0
+
+
+def test_without_the_word_nothing_is_forgiven_unless_nccl_speaks(tmp_path):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--ranks", 2, "-b", "2M", "-e", "2M", "-n", 3, "--json", result, env=proved(trims))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(size["forgiven_bytes"] == 0 for size in read_json(result))
+
+
+@pytest.mark.parametrize("proof", ("attributes", "nccl"))
+def test_mixed_traffic_shifts_no_phase_where_nccl_says_what_it_is(tmp_path, proof):
+    trims = tmp_path / "trims"
+    run = perf("--plugin", PLUGIN, "--proof", proof, "--ranks", 3, "--scenario", "mixed", "--bytes", "4M", "--trims",
+               trims, env=proved(trims))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert "ranks identical: yes" in run.stdout
+    assert [line for line in run.stdout.splitlines() if "all-gather in a step" in line and " 0 B forgiven" in line]
+
+
+@pytest.mark.parametrize("proof", ("word", "nccl"))
+def test_all_phases_forgiven_make_ranks_differ_and_the_difference_is_reported(tmp_path, proof):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    mark = {"FORGIVE_GRADIENT_TRAFFIC": "all"} if proof == "word" else {"FORGIVE_TRAFFIC_CLASS": "104"}
+    run = perf("--plugin", PLUGIN, "--proof", proof, "--ranks", 3, "--steps", 3, "--bytes", "4M", "--trims", trims,
+               "--json", result, env=dict(mark, FORGIVE_ELIGIBLE="all", FORGIVE_FAULT=FAULTS,
+                                          FORGIVE_FAULT_LOG=str(trims)))
+    assert run.returncode == 0, run.stdout + run.stderr
+    written = read_json(result)
+    assert written["wrong"] == 0 and not written["ranks_identical"]
+    assert written["diverging_steps"] > 0 and written["diverging_elements"] > 0 and written["largest_difference"] > 0
+    assert f"# divergence: {written['diverging_elements']} elements" in run.stdout
+
+
+# ---- Each operation as a step ----
+
+@pytest.mark.parametrize("api,proof", (("v10", "profiler"), ("v12", "nccl")))
+@pytest.mark.parametrize("collective", ("all_reduce", "reduce_scatter"))
+def test_each_operation_is_a_step_with_a_budget_of_its_own(tmp_path, api, proof, collective):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--api", api, "--proof", proof, "--collective", collective, "--ranks", 3, "-b",
+               "3M", "-e", "3M", "-n", 6, "-w", 2, "--trims", trims, "--json", result,
+               env=proved(trims, FORGIVE_STEP="operation", FORGIVE_DETECTOR="steps", FORGIVE_DETECTOR_STEPS="1,4"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(size["forgiven_bytes"] > 0 and size["wrong"] == 0 for size in read_json(result))
+
+
+def test_operations_without_a_profiler_are_no_steps(tmp_path):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--proof", "attributes", "--ranks", 2, "-b", "2M", "-e", "2M", "-n", 3, "--json",
+               result, env=proved(trims, FORGIVE_STEP="operation"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert all(size["forgiven_bytes"] == 0 for size in read_json(result))
+
+
+# ---- The budget's unit ----
+
+@pytest.mark.parametrize("step", ("api", "operation"))
+def test_a_budget_of_contributions_bounds_what_the_ring_loses(tmp_path, step):
+    trims, result = tmp_path / "trims", tmp_path / "result.json"
+    run = perf("--plugin", PLUGIN, "--proof", "nccl", "--ranks", 4, "-b", "4M", "-e", "4M", "-n", 4, "-w", 1,
+               "--trims", trims, "--json", result,
+               env=proved(trims, "trim=0.3,seed=7", FORGIVE_BUDGET_UNIT="contributions", FORGIVE_STEP=step,
+                          FORGIVE_DETECTOR="steps", FORGIVE_DETECTOR_STEPS="1"))
+    assert run.returncode == 0, run.stdout + run.stderr
+    for size in read_json(result):
+        assert 0 < size["forgiven_bytes"] < size["contributions_lost"] <= 0.1 * 5 * 4 * 3 * 2**20
+
+
+@pytest.mark.parametrize("arguments,words", (
+    (("--api", "v9", "--proof", "profiler"), "give --api v10"),
+    (("--api", "v10", "--proof", "attributes"), "give --api v11"),
+    (("--proof", "nccl", "--algorithm", "direct"), "leave out --algorithm"),
+    (("--proof", "hope"), "--proof hope"),
+))
+def test_a_proof_that_cannot_be_given_is_named(arguments, words):
+    run = perf("--plugin", PLUGIN, "--ranks", 2, *arguments)
+    assert run.returncode == 2 and words in run.stderr, run.stderr
