@@ -60,6 +60,50 @@ def test_neighbours_in_a_message_are_one_stretch_in_every_kind_of_ledger(tmp_pat
         assert masks.read_bursts(str(tmp_path / kind)) == {7: [3, 1], 8: [2]}
 
 
+# Eight hosts, whose switches have small queues.
+PLAN = """
+about = "small"
+[fabric]
+leaves = 4
+hosts_per_leaf = 2
+spines = 1
+data_queue_bytes = 65536
+ecn_min_bytes = 16384
+ecn_max_bytes = 49152
+[workload]
+ranks_per_leaf = 2
+tp = 2
+dp = 4
+steps = 3
+critical_steps = [1]
+compute_us = 100
+tp_bytes = 262144
+tp_streams = 2
+dp_bytes = 2000000
+dp_streams = 2
+fan_in = 3
+burst_step = 1
+[policy]
+rule = "forgive"
+"""
+
+
+def test_a_simulations_ledger_is_replayed(tmp_path):
+    (tmp_path / "small.toml").write_text(PLAN, encoding="utf-8")
+    subprocess.run([os.environ["FORGIVE_SIM"], "run", tmp_path / "small.toml", "--json", tmp_path / "results.jsonl",
+                    "--ledger", tmp_path / "ledger.csv", "--quiet"], check=True, timeout=60)
+    results = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text(encoding="utf-8").splitlines()]
+    forgiven = {line["step"]: line["forgiven"] for line in results if line["kind"] == "step" and line["forgiven"]}
+    bursts = masks.read_bursts(str(tmp_path / "ledger.csv"))
+    assert set(bursts) == set(forgiven) and len(forgiven) > 1
+    for step, lengths in bursts.items():
+        # Segments are whole ones, and a stretch has one at least.
+        assert abs(sum(lengths) * 4096 - forgiven[step]) <= 4096 * len(lengths)
+    assert max(max(lengths) for lengths in bursts.values()) > 1  # neighbours are one stretch
+    lost = masks.Masks(SETTING | {"bursts": str(tmp_path / "ledger.csv")}, 0, 4, 1).lost_segments(20000, 5, 0, 0.05)
+    assert 0.045 < lost.mean() <= 0.05
+
+
 @pytest.mark.parametrize("text, complaint", [
     ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"),
     ('{"step": 1}\n', ":1: no step and length")])
