@@ -63,7 +63,8 @@ def put_together(policy, folder, ranks, seconds):
              "carried_s": sum(row["carried_s"] for row in rows), "loss": rows[-1]["loss"],
              "metric": rows[-1].get("metric"), "critical_steps": sum(row["critical"][0] for row in rows),
              "forgiven": sum(row["forgiven"] for row in rows), "received": sum(row["received"] for row in rows),
-             "trims": sum(row["trims"] for row in rows),
+             # Of all steps: the accounts of single steps have only those of forgivable bytes.
+             "trims": sum(final["stats"].get("trims", 0) for final in finals if "stats" in final),
              "contributions_lost": sum(row["contributions_lost"] for row in rows),
              "identical": all(row["identical"] for row in rows),
              "distance": max((row["distance"] for row in rows if "distance" in row), default=0.0),

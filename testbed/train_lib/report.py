@@ -95,9 +95,9 @@ def _losses(pyplot, runs):
     axes[0].set(title="bytes forgiven, % of the forgivable ones of all ranks")
     axes[1].set(title="contributions lost, thousand bytes")
     axes[2].set(title=f"gradient norms ({shown['policy']}; shaded: critical on rank 0)", xlabel="step")
-    for axis in axes:
+    for axis, place in zip(axes, ("upper left", "upper left", "upper right")):
         if axis.get_legend_handles_labels()[0]:
-            axis.legend(fontsize=8, loc="upper right")
+            axis.legend(fontsize=8, loc=place)
     return figure
 
 
