@@ -12,6 +12,7 @@ import sys
 import pytest
 
 import forgive_torch
+from forgive_torch import environment
 from forgive_torch import library as lib
 
 SOURCE = pathlib.Path(os.environ["FORGIVE_SOURCE"])
@@ -145,6 +146,19 @@ def test_enable_sets_what_nccl_reads_and_keeps_what_the_user_set(clean_environme
 def test_enable_without_a_promise_leaves_the_rings_alone(clean_environment):
     forgive_torch.enable(promise=False)
     assert "NCCL_ALGO" not in os.environ and "FORGIVE_GRADIENT_TRAFFIC" not in os.environ
+
+
+@pytest.mark.parametrize("variables, expected", [
+    ({}, 40), ({"FORGIVE_DSCP_DATA": "12"}, 48),
+    ({"FORGIVE_DSCP_DATA": "12", "FORGIVE_TRAFFIC_CLASS": "104"}, 104)])
+def test_gradients_have_the_code_point_that_the_switch_trims_unless_told_otherwise(clean_environment, variables,
+                                                                                   expected):
+    for name, value in variables.items():
+        clean_environment.setenv(name, value)
+    assert environment.traffic_class() == expected
+    clean_environment.setenv("FORGIVE_TRAFFIC_CLASS", "gold")
+    with pytest.raises(forgive_torch.ForgiveError, match="FORGIVE_TRAFFIC_CLASS=gold: not an integer"):
+        environment.traffic_class()
 
 
 @pytest.mark.parametrize("variables, arguments, complaint", [

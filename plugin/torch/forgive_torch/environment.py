@@ -19,6 +19,24 @@ def _too_late() -> bool:
     return bool(torch.distributed.get_backend() == "nccl")
 
 
+DSCP_DATA = 10  # FORGIVE_DSCP_DATA's default
+DSCP_SHIFT = 2   # a traffic class is an IP type of service: its upper six bits are the code point
+
+
+def traffic_class() -> int:
+    """Of the gradients' communicator, where NCCL takes one: FORGIVE_TRAFFIC_CLASS, else the class whose code point is
+    that of all data (FORGIVE_DSCP_DATA): data packets carry it, and the switch must trim it."""
+    for name, default, shift in (("FORGIVE_TRAFFIC_CLASS", None, 0), ("FORGIVE_DSCP_DATA", DSCP_DATA, DSCP_SHIFT)):
+        value = os.environ.get(name, default)
+        if value is None:
+            continue
+        try:
+            return int(value) << shift
+        except ValueError:
+            raise ForgiveError(f"{name}={value}: not an integer") from None
+    raise AssertionError("the last one has a default")
+
+
 def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional[float] = None,
            p_high: Optional[float] = None, eligible: Optional[str] = None, **variables: Setting) -> dict[str, str]:
     """Makes NCCL load the plugin in this process. Call it before init_process_group, on every rank.

@@ -9,13 +9,12 @@ import torch
 import torch.distributed as dist
 
 from .detector import Detector
+from .environment import traffic_class
 from .library import ForgiveError
 from .scheduler import StepScheduler
 
 # What carries a bucket: sums the tensor over the group's ranks, in place, and gives a future of that tensor.
 Carrier = Callable[[Any, torch.Tensor], torch.futures.Future[torch.Tensor]]
-
-TRAFFIC_CLASS = 105  # of the gradient communicator, where NCCL takes one
 
 
 def gradient_group(ranks: Optional[list[int]] = None, backend: Optional[str] = None) -> Any:
@@ -30,7 +29,7 @@ def gradient_group(ranks: Optional[list[int]] = None, backend: Optional[str] = N
     if backend == "nccl":
         nccl = dist.ProcessGroupNCCL.Options()
         if hasattr(getattr(nccl, "config", None), "traffic_class"):
-            setattr(nccl.config, "traffic_class", TRAFFIC_CLASS)
+            setattr(nccl.config, "traffic_class", traffic_class())
             options["pg_options"] = nccl
     return dist.new_group(**options)
 

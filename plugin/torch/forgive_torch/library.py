@@ -28,7 +28,7 @@ class StepStats(ctypes.Structure):
     """forgive_step_stats_t."""
 
     _fields_ = [("step", ctypes.c_uint64), ("critical", ctypes.c_uint32), ("open", ctypes.c_uint32),
-                ("p_ppm", ctypes.c_uint32), ("reserved", ctypes.c_uint32)] + [
+                ("p_ppm", ctypes.c_uint32), ("budget_unit", ctypes.c_uint32)] + [
         (name, ctypes.c_uint64) for name in
         ("expected", "budget", "received", "forgiven", "outstanding", "contributions_lost", "trims", "settled",
          "budget_violations", "begin_ns", "end_ns")]

@@ -30,7 +30,7 @@ def step_stats(step: int, library: Optional[ctypes.CDLL] = None) -> dict[str, in
     library = library or lib.load()
     out = lib.StepStats()
     lib.check(library, library.forgive_step_stats(step, ctypes.byref(out)))
-    return _fields(out, ("reserved",))
+    return _fields(out, ())
 
 
 def ledger(first: int = 0, library: Optional[ctypes.CDLL] = None) -> "numpy.ndarray":
