@@ -4,6 +4,7 @@
 #define FORGIVE_TRANSPORT_REPLAY_WINDOW_H_
 
 #include <bit>
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -25,7 +26,7 @@ class ReplayWindow {
     if (any_ && number == newest_ + 1) {
       // In order, the common case: its place is its own now, whatever it meant a window ago.
       newest_ = number;
-      words_[(number / 64) & (words_.size() - 1)] |= uint64_t{1} << (number % 64);
+      words_[WordOf(number)] |= uint64_t{1} << (number % 64);
       return true;
     }
     return AcceptOutOfOrder(number);
@@ -35,13 +36,15 @@ class ReplayWindow {
   uint64_t newest() const { return newest_; }
 
  private:
+  size_t WordOf(uint64_t number) const { return (number & (window_ - 1)) / 64; }
+
   bool AcceptOutOfOrder(uint64_t number) {
     if (!any_ || number > newest_) {
       MoveTo(number);
     } else if (newest_ - number >= window_) {
       return false;
     }
-    uint64_t& word = words_[(number / 64) & (words_.size() - 1)];
+    uint64_t& word = words_[WordOf(number)];
     const uint64_t bit = uint64_t{1} << (number % 64);
     if ((word & bit) != 0) return false;
     word |= bit;
@@ -54,7 +57,7 @@ class ReplayWindow {
       for (uint64_t& word : words_) word = 0;
     } else {
       for (uint64_t passed = newest_ + 1; passed <= number; ++passed) {
-        words_[(passed / 64) & (words_.size() - 1)] &= ~(uint64_t{1} << (passed % 64));
+        words_[WordOf(passed)] &= ~(uint64_t{1} << (passed % 64));
       }
     }
     newest_ = number;

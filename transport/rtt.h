@@ -24,14 +24,18 @@ class RttEstimator {
   // The least sample; the initial RTT before the first.
   Nanoseconds least() const { return least_; }
   // smoothed + 4 variation, within the limits; doubled `backoff` times, up to the larger limit.
-  Nanoseconds rto(uint32_t backoff = 0) const;
+  Nanoseconds rto(uint32_t backoff = 0) const { return backoff == 0 ? rto_ : BackedOff(backoff); }
 
  private:
+  void UpdateRto();
+  Nanoseconds BackedOff(uint32_t backoff) const;
+
   Nanoseconds min_rto_;
   Nanoseconds max_rto_;
   Nanoseconds least_;
   int64_t smoothed_8_;   // 8 x nanoseconds, so that the gain of 1/8 loses nothing
   int64_t variation_4_;  // 4 x nanoseconds
+  Nanoseconds rto_;      // not backed off: asked for with every packet, and only a sample changes it
   bool has_sample_ = false;
 };
 

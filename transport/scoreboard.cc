@@ -64,12 +64,30 @@ bool Scoreboard::NextMissingAmongSettled(UnitRange range, UnitRange* run) const 
 }
 
 Scoreboard::Missing Scoreboard::Survey(UnitRange range) const {
+  range = Above(range);
+  // Nearly always a trim's units are all missing, and all of them counted or none: then no bit need be counted.
+  uint64_t settled = 0;
+  uint64_t counted = 0;
+  uint64_t uncounted = 0;
+  uint64_t unrequested = 0;
+  ForEachWord(range, word_mask_, [&](uint64_t index, uint64_t mask) {
+    const uint64_t missing = mask & ~settled_[index];
+    settled |= mask & settled_[index];
+    counted |= missing & counted_[index];
+    uncounted |= missing & ~counted_[index];
+    unrequested |= missing & ~requested_[index];
+  });
   Missing found;
-  ForEachWord(Above(range), word_mask_, [&](uint64_t index, uint64_t mask) {
+  found.all_requested = unrequested == 0;
+  if (settled == 0 && (counted == 0 || uncounted == 0)) {
+    found.units = range.empty() ? 0 : range.length();
+    found.uncounted = uncounted == 0 ? 0 : found.units;
+    return found;
+  }
+  ForEachWord(range, word_mask_, [&](uint64_t index, uint64_t mask) {
     const uint64_t missing = mask & ~settled_[index];
     found.units += Popcount(missing);
     found.uncounted += Popcount(missing & ~counted_[index]);
-    found.all_requested &= (missing & ~requested_[index]) == 0;
   });
   return found;
 }

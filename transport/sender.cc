@@ -388,10 +388,14 @@ void Sender::ApplyRequests(TimePoint now, const Report& report) {
 }
 
 void Sender::CompleteMessages() {
-  Event event;
-  event.kind = Event::Kind::kSent;
-  event.connection = handle_;
-  while (ranges_.PopCompleted(&event.cookie)) events_->Push(event);
+  uint64_t cookie = 0;
+  while (ranges_.PopCompleted(&cookie)) {
+    Event event;
+    event.kind = Event::Kind::kSent;
+    event.connection = handle_;
+    event.cookie = cookie;
+    events_->Push(event);
+  }
 }
 
 bool Sender::RememberedPacket(uint64_t number, SentPacket* out) const {

@@ -45,7 +45,6 @@ class Turns {
     states_[slot].is_ready = false;
     if (wake == kNever) return;
     heap_.push_back({wake, slot});
-    Place(static_cast<uint32_t>(heap_.size() - 1), {wake, slot});
     Up(static_cast<uint32_t>(heap_.size() - 1));
   }
   // Those whose moment has come become ready.
