@@ -226,7 +226,7 @@ size_t PollLoop::ReceiveFrom(Device& device, TimePoint now) {
   size_t total = 0;
   for (int burst = 0; burst < kBurstsPerTurn; ++burst) {
     const size_t count = device.driver->ReceiveBurst(datagrams_);
-    for (size_t i = 0; i < count; ++i) device.endpoint->OnDatagram(now, datagrams_[i]);
+    device.endpoint->OnDatagrams(now, std::span(datagrams_).first(count));
     total += count;
     if (count == 0 || device.driver->receive_drained()) break;
   }
@@ -237,8 +237,8 @@ size_t PollLoop::TransmitFrom(Device& device, TimePoint now) {
   size_t total = 0;
   for (int burst = 0; burst < kBurstsPerTurn; ++burst) {
     if (device.next == device.end) {
-      device.next = device.end = 0;
-      while (device.end < kBurst && device.endpoint->NextTransmit(now, &device.transmits[device.end])) ++device.end;
+      device.next = 0;
+      device.end = device.endpoint->NextTransmits(now, device.transmits);
       if (device.end == 0) break;
     }
     const size_t sent =

@@ -139,16 +139,28 @@ void Connection::Close(TimePoint now) {
 
 // ---- Packets ----
 
-void Connection::OnData(TimePoint now, DataHeader* header, const Datagram& datagram) {
+bool Connection::ExpectTag(const DataHeader& header, const uint8_t* bytes, TagBatch* batch, ExpectedTag* expected) {
+  if (!receiver_ || !context_->config->tags) return false;
+  expected->number = receiver_->ExpandPacketNumber(static_cast<uint32_t>(header.packet_number));
+  batch->Add(&data_tagger_, bytes, expected->number);
+  return true;
+}
+
+void Connection::OnData(TimePoint now, DataHeader* header, const Datagram& datagram, const ExpectedTag* expected) {
   Counters& counters = *context_->counters;
   if (!receiver_) {
     ++counters.unknown_connection;
     return;
   }
   header->packet_number = receiver_->ExpandPacketNumber(static_cast<uint32_t>(header->packet_number));
-  if (context_->config->tags && !VerifyDataTag(&data_tagger_, datagram.bytes, header->packet_number)) {
-    ++counters.bad_tag;
-    return;
+  if (context_->config->tags) {
+    // Packets before it in its burst may have moved the number that its low bits mean.
+    const bool computed = expected != nullptr && expected->number == header->packet_number;
+    if (computed ? expected->tag != PeekDataTag(datagram.bytes)
+                 : !VerifyDataTag(&data_tagger_, datagram.bytes, header->packet_number)) {
+      ++counters.bad_tag;
+      return;
+    }
   }
   if (!receiver_->AcceptPacketNumber(header->packet_number)) {
     ++counters.replayed;
@@ -490,7 +502,7 @@ bool Connection::NextData(TimePoint now, Transmit* out) {
   out->packet_class = PacketClass::kData;
   out->path = header.path;
   Tagger* tagger = context_->config->tags ? &data_tagger_ : nullptr;
-  out->header_length = static_cast<uint32_t>(WriteDataHeader(header, tagger, out->header.data()));
+  out->header_length = static_cast<uint32_t>(WriteDataHeader(header, tagger, context_->tags, out->header.data()));
   out->payload = payload;
   out->payload_length = header.payload_length;
   return true;

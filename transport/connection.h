@@ -21,6 +21,8 @@ struct ConnectionContext {
   Counters* counters = nullptr;
   EventQueue* events = nullptr;
   Report* report = nullptr;  // where the next report is put together
+  // Of the data headers that leave in a burst: the endpoint writes them at its end. nullptr: a packet leaves alone.
+  TagBatch* tags = nullptr;
   Identity identity{};
 };
 
@@ -59,7 +61,15 @@ class Connection {
   TimePoint linger_end() const { return linger_end_; }
 
   // Packets for this connection; tags are verified here, and packet and report numbers completed.
-  void OnData(TimePoint now, DataHeader* header, const Datagram& datagram);
+  // What was computed of a data header before its turn came: its tag, if its full number is what it was taken for.
+  struct ExpectedTag {
+    uint64_t number = 0;
+    uint64_t tag = 0;
+  };
+  // `expected`: nullptr where nothing was computed.
+  void OnData(TimePoint now, DataHeader* header, const Datagram& datagram, const ExpectedTag* expected);
+  // Adds the header to a batch of tags. False: there is nothing to compute.
+  bool ExpectTag(const DataHeader& header, const uint8_t* bytes, TagBatch* batch, ExpectedTag* expected);
   void OnReport(TimePoint now, Report* report, const Datagram& datagram);
   void OnConnectReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
   // A ConnectReply of another version, its fields read by this version's layout (the handshake's never changes).

@@ -3,6 +3,7 @@
 #include "transport/endpoint.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <deque>
 #include <memory>
@@ -82,7 +83,7 @@ struct Endpoint::Impl {
         turns(config_in.max_connections) {
     FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));
     FORGIVE_CHECK(config.max_payload_bytes <= kMaxPayloadBytes && config.max_payload_bytes >= kUnitBytes);
-    context = {&config, steps, &counters, &events, &report, identity};
+    context = {&config, steps, &counters, &events, &report, nullptr, identity};
     free_slots.reserve(slots.size());
     for (size_t i = slots.size(); i > 0; --i) free_slots.push_back(static_cast<uint16_t>(i - 1));
     listeners.reserve(config.max_listeners);
@@ -116,6 +117,19 @@ struct Endpoint::Impl {
   }
   Listener* FreeListener();
 
+  // A data packet of a burst before its turn: parsed, its connection found, its tag computed.
+  struct Expected {
+    bool is_data = false;
+    bool has_tag = false;
+    Connection* connection = nullptr;  // nullptr: unknown
+    DataHeader header;
+    Connection::ExpectedTag tag;
+  };
+  using ExpectedBurst = std::array<Expected, TagBatch::kCapacity>;
+  void Expect(std::span<const Datagram> datagrams);
+  void OnData(TimePoint now, Connection* connection, DataHeader* header, const Datagram& datagram,
+              const Connection::ExpectedTag* tag);
+
   void OnOther(TimePoint now, const Datagram& datagram);
   void OnConnect(TimePoint now, const Datagram& datagram);
   bool RepeatAnswer(const Connect& connect);
@@ -129,6 +143,8 @@ struct Endpoint::Impl {
   Entropy entropy;
   EventQueue events;
   Report report;  // the one that is being read or written: to zero 40 ranges costs more than to handle most reports
+  TagBatch tags;  // of the data headers that leave, or arrived, in this call
+  ExpectedBurst expected_burst;
   ConnectionContext context;
   std::vector<Slot> slots;
   std::vector<uint16_t> free_slots;
@@ -236,15 +252,57 @@ FORGIVE_FLATTEN void Endpoint::OnDatagram(TimePoint now, const Datagram& datagra
   // Nearly all that arrives are data of a connection that is there.
   DataHeader header;
   if (ParseDataHeader(datagram.bytes, datagram.length, &header)) {
-    if (Connection* connection = impl.FindById(header.connection_id)) {
-      connection->OnData(now, &header, datagram);
-      impl.Touch(*connection);
-    } else {
-      ++impl.counters.unknown_connection;
+    impl.OnData(now, impl.FindById(header.connection_id), &header, datagram, nullptr);
+  } else {
+    impl.OnOther(now, datagram);
+  }
+}
+
+FORGIVE_FLATTEN void Endpoint::OnDatagrams(TimePoint now, std::span<const Datagram> datagrams) {
+  Impl& impl = *impl_;
+  while (!datagrams.empty()) {
+    const size_t count = std::min(datagrams.size(), impl.expected_burst.size());
+    impl.Expect(datagrams.first(count));
+    for (size_t i = 0; i < count; ++i) {
+      if (!impl.events.HasReserve()) {
+        ++impl.counters.events_full;
+      } else if (Impl::Expected& expected = impl.expected_burst[i]; expected.is_data) {
+        impl.OnData(now, expected.connection, &expected.header, datagrams[i],
+                    expected.has_tag ? &expected.tag : nullptr);
+      } else {
+        impl.OnOther(now, datagrams[i]);
+      }
     }
+    datagrams = datagrams.subspan(count);
+  }
+}
+
+// Changes nothing: a datagram earlier in the burst may end the connection of a later one.
+void Endpoint::Impl::Expect(std::span<const Datagram> datagrams) {
+  for (size_t i = 0; i < datagrams.size(); ++i) {
+    Expected& expected = expected_burst[i];
+    const uint8_t* bytes = datagrams[i].bytes;
+    expected.is_data = ParseDataHeader(bytes, datagrams[i].length, &expected.header);
+    expected.connection = expected.is_data ? FindById(expected.header.connection_id) : nullptr;
+    expected.has_tag = expected.connection != nullptr &&
+                       expected.connection->ExpectTag(expected.header, bytes, &tags, &expected.tag);
+  }
+  std::array<uint64_t, TagBatch::kCapacity> computed;
+  tags.Finish(computed.data());
+  const uint64_t* next = computed.data();
+  for (size_t i = 0; i < datagrams.size(); ++i) {
+    if (expected_burst[i].has_tag) expected_burst[i].tag.tag = *next++;
+  }
+}
+
+void Endpoint::Impl::OnData(TimePoint now, Connection* connection, DataHeader* header, const Datagram& datagram,
+                            const Connection::ExpectedTag* tag) {
+  if (connection == nullptr) {
+    ++counters.unknown_connection;
     return;
   }
-  impl.OnOther(now, datagram);
+  connection->OnData(now, header, datagram, tag);
+  Touch(*connection);
 }
 
 // What is no valid data header.
@@ -417,32 +475,38 @@ TimePoint Endpoint::next_deadline() const {
 
 // ---- Transmission and events ----
 
-FORGIVE_FLATTEN bool Endpoint::NextTransmit(TimePoint now, Transmit* out) {
+bool Endpoint::NextTransmit(TimePoint now, Transmit* out) { return NextTransmits(now, {out, 1}) == 1; }
+
+FORGIVE_FLATTEN size_t Endpoint::NextTransmits(TimePoint now, std::span<Transmit> out) {
   Impl& impl = *impl_;
-  if (impl.refusal_due) {
+  size_t count = 0;
+  if (impl.refusal_due && !out.empty()) {
     impl.refusal_due = false;
-    *out = impl.refusal;
-    return true;
+    out[count++] = impl.refusal;
   }
   if (const uint64_t changes = impl.context.steps->changes(); changes != impl.steps_seen) {
     impl.steps_seen = changes;
     impl.OnStepsChanged();
   }
+  impl.context.tags = out.size() > 1 ? &impl.tags : nullptr;
   impl.turns.Wake(now);
-  while (impl.turns.HasReady()) {
+  while (count != out.size() && impl.turns.HasReady()) {
     if (impl.turn_packets >= kPacketsPerTurn) {
       impl.turn_packets = 0;
       impl.turns.Rotate();
     }
     Connection& connection = *impl.slots[impl.turns.front()].connection;
-    if (connection.NextTransmit(now, out)) {
+    if (connection.NextTransmit(now, &out[count])) {
       ++impl.turn_packets;
-      return true;
+      ++count;
+      if (impl.tags.full()) impl.tags.WriteTags();
+    } else {
+      impl.turn_packets = 0;
+      impl.turns.Sleep(connection.next_deadline());
     }
-    impl.turn_packets = 0;
-    impl.turns.Sleep(connection.next_deadline());
   }
-  return false;
+  if (!impl.tags.empty()) impl.tags.WriteTags();
+  return count;
 }
 
 void Endpoint::Impl::OnStepsChanged() {

@@ -6,6 +6,7 @@
 #include <array>
 #include <cstdint>
 #include <memory>
+#include <span>
 
 #include "transport/config.h"
 #include "transport/counters.h"
@@ -39,9 +40,14 @@ class Endpoint {
   void GiveUp(ConnectionHandle connection);
 
   void OnDatagram(TimePoint now, const Datagram& datagram);
+  // A burst of them, in order: the same as one after the other, but their tags are computed together.
+  void OnDatagrams(TimePoint now, std::span<const Datagram> datagrams);
   void OnDeadline(TimePoint now);
   // The next packet to leave. False: nothing may leave now.
   bool NextTransmit(TimePoint now, Transmit* out);
+  // The next packets, from the front of `out`, and how many: fewer than it holds when no more may leave now. A burst
+  // costs less than as many calls of NextTransmit.
+  size_t NextTransmits(TimePoint now, std::span<Transmit> out);
   bool NextEvent(Event* out);
   // When OnDeadline or NextTransmit has work again; a moment in the past if it has now.
   TimePoint next_deadline() const;

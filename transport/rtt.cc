@@ -38,9 +38,7 @@ void RttEstimator::OnSample(Nanoseconds sample) {
   UpdateRto();
 }
 
-void RttEstimator::UpdateRto() {
-  rto_ = std::clamp(Nanoseconds{smoothed_8_ / 8 + variation_4_}, min_rto_, max_rto_);
-}
+void RttEstimator::UpdateRto() { rto_ = std::clamp(Nanoseconds{smoothed_8_ / 8 + variation_4_}, min_rto_, max_rto_); }
 
 Nanoseconds RttEstimator::BackedOff(uint32_t backoff) const {
   Nanoseconds rto = rto_;

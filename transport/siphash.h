@@ -22,10 +22,11 @@ struct SipKey {
 // remembers the hash of a beginning that several inputs share.
 class SipState {
  public:
+  SipState() = default;
   FORGIVE_INLINE explicit SipState(const SipKey& key)
       : v0_(key.k0 ^ 0x736f6d6570736575u),
-        v1_(key.k1 ^ 0x646f72616e646f6du),
         v2_(key.k0 ^ 0x6c7967656e657261u),
+        v1_(key.k1 ^ 0x646f72616e646f6du),
         v3_(key.k1 ^ 0x7465646279746573u) {}
 
   FORGIVE_INLINE void Absorb(uint64_t word) {
@@ -81,11 +82,38 @@ class SipState {
     v2_ = std::rotl(v2_, 32);
   }
 
-  uint64_t v0_;
-  uint64_t v1_;
-  uint64_t v2_;
-  uint64_t v3_;
+  // The words that a round treats alike stand side by side, as siphash_lanes.cc loads them.
+  uint64_t v0_ = 0;
+  uint64_t v2_ = 0;
+  uint64_t v1_ = 0;
+  uint64_t v3_ = 0;
 };
+
+// What is left of a hash whose beginning `state` knows: two pieces of whole words, then a word of suffix. The hashed
+// input ends with the suffix and is total_length bytes long.
+struct SipRest {
+  SipState state;
+  const uint8_t* first = nullptr;
+  size_t first_words = 0;
+  const uint8_t* second = nullptr;
+  size_t second_words = 0;
+  uint64_t suffix = 0;
+  size_t total_length = 0;
+};
+
+// By the widest instructions of this processor, and by plain ones alone: the same hash.
+uint64_t SipFinish(const SipRest& rest);
+uint64_t SipFinishPortable(const SipRest& rest);
+
+// Several inputs that are equally long behind their beginnings: one piece and a suffix each.
+struct SipLane {
+  SipState state;
+  const uint8_t* words = nullptr;
+  uint64_t suffix = 0;
+};
+// hashes[i] gets the hash of lanes[i]. Where the processor has 512-bit registers, four of them cost little more than
+// one.
+void SipFinishLanes(const SipLane* lanes, size_t count, size_t words_each, size_t total_length, uint64_t* hashes);
 
 // The hash of `length` bytes, followed by the 8 bytes of `suffix` in little-endian order: as if they stood behind
 // the bytes. A packet's tag has the upper half of its number as suffix (docs/wire-format.md).

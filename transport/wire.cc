@@ -134,6 +134,10 @@ constexpr size_t ConnectBytes(uint16_t max_payload) {
 // In every packet the tag is the last field of the fixed part.
 constexpr size_t TagPosition(PacketType type) { return FixedBytes(type) - sizeof(forgive_be64); }
 
+// What a Tagger remembers the hash of, and what stands between that and the tag of a data header.
+constexpr size_t kTagHeadBytes = 16;
+constexpr size_t kDataTagWords = (TagPosition(PacketType::kData) - kTagHeadBytes) / 8;
+
 // The tag covers everything but itself; `length` is a multiple of 8.
 uint64_t ComputeTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t length, uint64_t number) {
   const size_t position = TagPosition(type);
@@ -366,7 +370,7 @@ bool VerifyTag(const SipKey& key, PacketType type, const uint8_t* bytes, size_t 
   return Swap(tag) == ComputeTag(key, type, bytes, covered, number);
 }
 
-FORGIVE_INLINE SipState Tagger::Begin(const uint8_t* bytes) {
+FORGIVE_INLINE const SipState& Tagger::Begin(const uint8_t* bytes) {
   const uint64_t first = SipState::LoadWord(bytes);
   const uint64_t second = SipState::LoadWord(bytes + 8);
   if (first != first_ || second != second_) Learn(first, second);
@@ -383,37 +387,61 @@ FORGIVE_RARE void Tagger::Learn(uint64_t first, uint64_t second) {
 }
 
 uint64_t Tagger::DataTag(const uint8_t* bytes, uint64_t number) {
-  SipState state = Begin(bytes);
-  state.AbsorbWords(bytes + 16, 4);
-  state.Absorb(number >> 32);
-  return state.Finish(0, kDataHeaderBytes);
+  return SipFinish({Begin(bytes), bytes + kTagHeadBytes, kDataTagWords, nullptr, 0, number >> 32, kDataHeaderBytes});
 }
 
 uint64_t Tagger::ReportTag(const uint8_t* bytes, size_t length, uint64_t number) {
-  SipState state = Begin(bytes);
-  state.AbsorbWords(bytes + 16, 7);
-  state.AbsorbWords(bytes + kReportBytes, (length - kReportBytes) / 8);
-  state.Absorb(number >> 32);
-  return state.Finish(0, length);
+  constexpr size_t kWords = (TagPosition(PacketType::kReport) - kTagHeadBytes) / 8;
+  return SipFinish({Begin(bytes), bytes + kTagHeadBytes, kWords, bytes + kReportBytes, (length - kReportBytes) / 8,
+                    number >> 32, length});
 }
 
+size_t TagBatch::Add(Tagger* tagger, const uint8_t* bytes, uint64_t number) {
+  FORGIVE_CHECK(!full());
+  lanes_[count_] = {tagger->Begin(bytes), bytes + kTagHeadBytes, number >> 32};
+  return count_++;
+}
+
+void TagBatch::Finish(uint64_t* tags) {
+  SipFinishLanes(lanes_.data(), count_, kDataTagWords, kDataHeaderBytes, tags);
+  count_ = 0;
+}
+
+void TagBatch::WriteTags() {
+  std::array<uint64_t, kCapacity> tags;
+  const size_t count = count_;
+  Finish(tags.data());
+  // The headers lie in memory that WriteDataHeader was given to write.
+  for (size_t i = 0; i < count; ++i) StoreWord(tags[i], kDataTagWords, const_cast<uint8_t*>(lanes_[i].words));
+}
+
+uint64_t PeekDataTag(const uint8_t* bytes) { return LoadWord(bytes, TagPosition(PacketType::kData) / 8); }
+
 bool VerifyDataTag(Tagger* tagger, const uint8_t* bytes, uint64_t number) {
-  return LoadWord(bytes, TagPosition(PacketType::kData) / 8) == tagger->DataTag(bytes, number);
+  return PeekDataTag(bytes) == tagger->DataTag(bytes, number);
 }
 
 bool VerifyReportTag(Tagger* tagger, const uint8_t* bytes, size_t length, uint64_t number) {
   return LoadWord(bytes, TagPosition(PacketType::kReport) / 8) == tagger->ReportTag(bytes, length, number);
 }
 
-size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, uint8_t* out) {
+size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, TagBatch* batch, uint8_t* out) {
   StoreWord(HeadWord(PacketType::kData, 0, header.payload_length, header.path), 0, out);
   StoreWord(header.connection_id, 1, out);
   StoreWord(header.stream_offset, 2, out);
   StoreWord(Join(header.message_number, header.offset_in_message), 3, out);
   StoreWord(Join(header.message_length, Low(header.packet_number)), 4, out);
   StoreWord(Join(header.send_timestamp, header.payload_crc32c), 5, out);
-  StoreWord(tagger == nullptr ? 0 : tagger->DataTag(out, header.packet_number), 6, out);
+  if (batch != nullptr && tagger != nullptr) {
+    batch->Add(tagger, out, header.packet_number);
+  } else {
+    StoreWord(tagger == nullptr ? 0 : tagger->DataTag(out, header.packet_number), 6, out);
+  }
   return kDataHeaderBytes;
+}
+
+size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, uint8_t* out) {
+  return WriteDataHeader(header, tagger, nullptr, out);
 }
 
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out) {

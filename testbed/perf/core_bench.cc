@@ -76,11 +76,15 @@ class Pair {
   // A burst of data packets from the sender's state into the receiver's. False: the sender had not that many.
   bool MoveBurst() {
     now_ = now_ + kPacketTime * kBurst;
-    for (Transmit& transmit : burst_) {
-      if (!NextData(&transmit)) return false;
+    if (endpoints_[0]->NextTransmits(now_, burst_) != kBurst) return false;
+    for (const Transmit& transmit : burst_) {
+      if (transmit.packet_class != PacketClass::kData) return false;
     }
     for (size_t i = 0; i < kBurst; ++i) std::memcpy(Arrival(i), burst_[i].header.data(), kDataHeaderBytes);
-    for (size_t i = 0; i < kBurst; ++i) Deliver(1, Arrival(i), kDataHeaderBytes + burst_[i].payload_length);
+    for (size_t i = 0; i < kBurst; ++i) {
+      Fill(1, Arrival(i), kDataHeaderBytes + burst_[i].payload_length, &datagrams_[i]);
+    }
+    endpoints_[1]->OnDatagrams(now_, datagrams_);
     return true;
   }
 
@@ -90,8 +94,11 @@ class Pair {
 
   // Every report that is due, into the sender's state.
   void MoveReports() {
-    while (endpoints_[1]->NextTransmit(now_, &transmit_))
-      Deliver(0, transmit_.header.data(), transmit_.header_length);
+    size_t count = 0;
+    do {
+      count = endpoints_[1]->NextTransmits(now_, reports_);
+      for (size_t i = 0; i < count; ++i) Deliver(0, reports_[i].header.data(), reports_[i].header_length);
+    } while (count == reports_.size());
   }
 
   // What completed is posted again.
@@ -154,21 +161,28 @@ class Pair {
     Deliver(1, transmit_.header.data(), kDataHeaderBytes + payload_bytes);
     return true;
   }
+  // In place, as drivers do. The address was made long before, as by the kernel: to copy what was just written byte
+  // by byte would wait for it with every packet.
+  void Fill(size_t host, const uint8_t* bytes, size_t length, Datagram* out) const {
+    out->source = addresses_[1 - host];
+    out->bytes = bytes;
+    out->length = length;
+  }
   void Deliver(size_t host, const uint8_t* bytes, size_t length) {
-    Datagram datagram;
-    datagram.source = AddressOf(1 - host);
-    datagram.bytes = bytes;
-    datagram.length = length;
-    endpoints_[host]->OnDatagram(now_, datagram);
+    Fill(host, bytes, length, &datagrams_[0]);
+    endpoints_[host]->OnDatagram(now_, datagrams_[0]);
   }
 
   TimePoint now_{1000000000};
+  const std::array<Address, 2> addresses_{AddressOf(0), AddressOf(1)};
   std::array<std::unique_ptr<StepTable>, 2> steps_;
   std::array<std::unique_ptr<Endpoint>, 2> endpoints_;
   ConnectionHandle sender_;
   ConnectionHandle receiver_;
   Transmit transmit_;
   std::array<Transmit, kBurst> burst_;
+  std::array<Transmit, kBurst> reports_;
+  std::array<Datagram, kBurst> datagrams_;
   std::vector<uint8_t> arrivals_;
   std::vector<uint8_t> memory_;
   std::vector<uint8_t> source_;

@@ -74,6 +74,46 @@ TEST(SipHash, TreatsTwoPiecesAsIfTheyStoodBehindEachOther) {
   }
 }
 
+TEST(SipHash, FinishesABeginningAsIfItHadBeenOneInput) {
+  const std::vector<uint8_t> bytes = Ascending(200);
+  for (size_t first = 0; first <= 9; ++first) {
+    for (size_t second = 0; second <= 9; ++second) {
+      SipRest rest;
+      rest.state = SipState(kKey);
+      rest.state.AbsorbWords(bytes.data(), 2);
+      rest.first = bytes.data() + 16;
+      rest.first_words = first;
+      rest.second = bytes.data() + 16 + 8 * first;
+      rest.second_words = second;
+      rest.suffix = 0x1122334455667788u;
+      rest.total_length = 16 + 8 * (first + second) + 8;
+      const uint64_t whole = SipHash(kKey, bytes.data(), rest.total_length - 8, rest.suffix);
+      EXPECT_EQ(SipFinish(rest), whole) << first << " " << second;
+      EXPECT_EQ(SipFinishPortable(rest), whole) << first << " " << second;
+    }
+  }
+}
+
+TEST(SipHash, GivesEachOfSeveralLanesTheHashOfItsOwnInput) {
+  constexpr size_t kWords = 4;
+  const std::vector<uint8_t> bytes = Ascending(240);
+  for (size_t count = 0; count <= 11; ++count) {
+    std::vector<SipLane> lanes(count);
+    std::vector<uint64_t> hashes(count + 1, 77);
+    for (size_t i = 0; i < count; ++i) {
+      lanes[i].state = SipState(SipKey{i, ~i});
+      lanes[i].words = bytes.data() + 3 * i;
+      lanes[i].suffix = 0x8000000000000001u * (i + 1);
+    }
+    SipFinishLanes(lanes.data(), count, kWords, 8 * kWords + 8, hashes.data());
+    for (size_t i = 0; i < count; ++i) {
+      const uint64_t expected = SipHash(SipKey{i, ~i}, lanes[i].words, 8 * kWords, lanes[i].suffix);
+      EXPECT_EQ(hashes[i], expected) << i << " of " << count;
+    }
+    EXPECT_EQ(hashes[count], 77u) << "written behind the last of " << count;
+  }
+}
+
 TEST(SipHash, DiffersWhenAnyBitOfTheKeyOrTheInputDiffers) {
   std::vector<uint8_t> bytes = Ascending(48);
   const uint64_t hash = SipHash(kKey, bytes.data(), bytes.size());
