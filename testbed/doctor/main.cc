@@ -8,6 +8,8 @@
 
 #include "testbed/doctor/checks.h"
 #include "testbed/doctor/report.h"
+#include "testbed/entry_lib/command_line.h"
+#include "testbed/entry_lib/standard_streams.h"
 
 namespace forgive::doctor {
 namespace {
@@ -50,8 +52,8 @@ int Run(const Options& options) {
   context.limit = std::chrono::milliseconds(static_cast<int64_t>(options.limit_s * 1000));
   const std::vector<Section> sections = Examine(&context);
   const std::string text = options.json ? JsonText(context, sections, options.strict) : Text(sections);
-  if (std::fputs(text.c_str(), stdout) < 0 || std::fflush(stdout) != 0) return Refuse("standard output is closed");
-  return ExitStatus(sections, options.strict);
+  std::fputs(text.c_str(), stdout);
+  return FinishStandardOutput("forgive_doctor", ExitStatus(sections, options.strict), kExitUsage);
 }
 
 }  // namespace
@@ -59,6 +61,7 @@ int Run(const Options& options) {
 
 int main(int argc, char** argv) {
   namespace doctor = forgive::doctor;
+  forgive::OpenStandardDescriptors();
   std::signal(SIGPIPE, SIG_IGN);
   doctor::Options options;
   CLI::App app("Says what FORGIVE would do on this host, and what to do about what would not work.",
@@ -66,16 +69,16 @@ int main(int argc, char** argv) {
   app.add_option("--library", options.library, "the plugin's file (default: NCCL_NET_PLUGIN's, else this build's)");
   app.add_flag("--json", options.json, "one JSON object on standard output");
   app.add_flag("--strict", options.strict, "warnings give exit status 1");
-  app.add_option("--timeout", options.limit_s, "seconds for each question that could hang (default 10)");
+  forgive::AddNumber(app, "--timeout", options.limit_s, "seconds for each question that could hang (default 10)");
   app.footer(doctor::kFooter);
   try {
     app.parse(argc, argv);
+    forgive::RefuseEmptyValues(app);
   } catch (const CLI::CallForHelp&) {
     fmt::print("{}", app.help());
-    return doctor::kExitWorks;
+    return forgive::FinishStandardOutput("forgive_doctor", doctor::kExitWorks, doctor::kExitUsage);
   } catch (const CLI::ParseError& error) {
-    const std::string text = error.what();
-    return doctor::Refuse(text.substr(0, text.find('\n')) + "; see forgive_doctor --help");
+    return doctor::Refuse(forgive::OneLine(error) + "; see forgive_doctor --help");
   }
   if (!(options.limit_s >= doctor::kLeastLimitS && options.limit_s <= doctor::kMostLimitS)) {
     return doctor::Refuse(fmt::format("--timeout {}: give seconds from 0.1 to 600", options.limit_s));

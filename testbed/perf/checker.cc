@@ -285,6 +285,7 @@ void Checker::WriteLedger(const std::vector<LedgerLine>& lines) {
                                 line.offset, line.length, line.contributions);
   }
   ledger_file_.flush();
+  if (!ledger_file_) throw RunError(fmt::format("cannot write {}", rank_.options().ledger_file));
 }
 
 Outcome Checker::Sum(const Mine& mine) {

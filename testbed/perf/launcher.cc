@@ -18,6 +18,7 @@
 #include <functional>
 #include <vector>
 
+#include "testbed/entry_lib/standard_streams.h"
 #include "testbed/perf/error.h"
 #include "testbed/perf/modes.h"
 #include "testbed/perf/rank.h"
@@ -167,9 +168,11 @@ class Launcher {
         if (getppid() != parent) _exit(kExitRunFailed);
         sigprocmask(SIG_SETMASK, &old_mask_, nullptr);
         if (rank != 0) close(listen_fd);
-        const int status = RunRank(options_, word_, rank, listen_fd, where, failures_[rank]);
-        std::fflush(stdout);
-        std::exit(status);
+        RunRank(options_, word_, rank, listen_fd, where, failures_[rank]);
+        if (const char* const error = StandardOutputError()) {
+          Record(kExitRunFailed, false, fmt::format("standard output: {}", error), failures_[rank], nullptr);
+        }
+        std::exit(failures_[rank].status);
       }
       Child child;
       child.pid = pid;

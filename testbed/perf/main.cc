@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "testbed/entry_lib/standard_streams.h"
 #include "testbed/perf/error.h"
 #include "testbed/perf/launcher.h"
 #include "testbed/perf/options.h"
@@ -30,6 +31,8 @@ void CheckWritable(const std::string& file, const char* option) {
 // What NCCL's environment would say on the same host: loopback for local ranks, and the k of the operator's word.
 void SetDefaults(const Options& options, const forgive::perf::Word& word) {
   if (options.rank < 0) setenv("FORGIVE_INTERFACE", "lo", 0);
+  // What the plugin warns of is shown here, as by NCCL: it need not say it on standard error too.
+  setenv("NCCL_DEBUG", "WARN", 0);
   if (!word.by_operator) return;
   // The direct algorithms post two reduce-scatter and two all-gather slices a loop: the pattern of a ring of two.
   const bool direct = options.algorithm == forgive::perf::Algorithm::kDirect;
@@ -37,9 +40,7 @@ void SetDefaults(const Options& options, const forgive::perf::Word& word) {
   setenv("FORGIVE_GRADIENT_RANKS", std::to_string(options.ranks).c_str(), 0);
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int Run(int argc, char** argv) {
   try {
     std::optional<Options> options = forgive::perf::ParseOptions(argc, argv);
     if (!options) return forgive::perf::kExitOk;
@@ -59,4 +60,12 @@ int main(int argc, char** argv) {
     std::fprintf(stderr, "forgive_perf: %s\n", error.what());
     return forgive::perf::kExitRunFailed;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  forgive::OpenStandardDescriptors();
+  const int status = Run(argc, argv);
+  return forgive::FinishStandardOutput("forgive_perf", status, forgive::perf::kExitRunFailed);
 }

@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "dataplane/parse_number.h"
+#include "testbed/entry_lib/command_line.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -49,27 +50,27 @@ void AddOptions(CLI::App& app, Options& options, Typed& typed) {
       ->required();
   app.add_option("--collective", typed.collective, "all_reduce|reduce_scatter|all_gather|broadcast|sendrecv");
   app.add_option("--algorithm", typed.algorithm, "ring (NCCL's) or direct (every rank to every other)");
-  app.add_option("--ranks", options.ranks, "fork this many ranks on this host, over loopback");
-  app.add_option("--rank", options.rank, "be this rank of --world, one process a host");
-  app.add_option("--world", typed.world, "how many ranks there are, with --rank");
+  AddNumber(app, "--ranks", options.ranks, "fork this many ranks on this host, over loopback");
+  AddNumber(app, "--rank", options.rank, "be this rank of --world, one process a host");
+  AddNumber(app, "--world", typed.world, "how many ranks there are, with --rank");
   app.add_option("--rendezvous", options.rendezvous, "HOST:PORT or unix:PATH where rank 0 listens, with --rank");
-  app.add_option("--timeout", options.timeout_s, "seconds without progress after which the run fails");
+  AddNumber(app, "--timeout", options.timeout_s, "seconds without progress after which the run fails");
   app.add_option("-b", typed.first, "first size (bytes; K, M, G)");
   app.add_option("-e", typed.last, "last size");
-  app.add_option("-f", options.factor, "factor between sizes");
-  app.add_option("-n", options.iterations, "timed iterations a size");
-  app.add_option("-w", options.warmup, "warm-up iterations a size (steps: before the first; default 0 there)");
+  AddNumber(app, "-f", options.factor, "factor between sizes");
+  AddNumber(app, "-n", options.iterations, "timed iterations a size");
+  AddNumber(app, "-w", options.warmup, "warm-up iterations a size (steps: before the first; default 0 there)");
   app.add_option("--api", typed.api, "v6|v7|...|v12: use this version of the interface only");
-  app.add_option("--device", options.device, "device number of the plugin");
+  AddNumber(app, "--device", options.device, "device number of the plugin");
   app.add_option("--json", options.json_file, "write the results to this file");
   app.add_option("--ledger", options.ledger_file, "write every forgiven range to this file");
   app.add_option("--trims", options.trims, "what the switch or the fault driver trimmed: file, folder or pattern")
       ->allow_extra_args(true);
-  app.add_option("--seed", options.seed, "seed of the data");
+  AddNumber(app, "--seed", options.seed, "seed of the data");
   app.add_flag("--check,!--no-check", options.check, "check every result exactly (default)");
-  app.add_option("--steps", options.steps, "training-like run of this many steps, one all-reduce each");
+  AddNumber(app, "--steps", options.steps, "training-like run of this many steps, one all-reduce each");
   app.add_option("--critical", typed.critical, "numbers of the critical steps, such as 1,2,3,20");
-  app.add_option("--compute-ms", options.compute_ms, "pause before each step's all-reduce");
+  AddNumber(app, "--compute-ms", options.compute_ms, "pause before each step's all-reduce");
   app.add_option("--bytes", typed.bytes, "gradient size of a step");
   app.add_option("--proof", typed.proof, "word|attributes|profiler|nccl: who says what the messages are for");
   app.add_option("--expected", typed.expected, "schedule: declare a step's bytes; learn: leave it to the plugin");
@@ -91,7 +92,8 @@ std::vector<std::uint64_t> ParseSteps(const std::string& option, const std::stri
   return steps;
 }
 
-void CheckRanks(Options& options, const Typed& typed) {
+void CheckRanks(Options& options, const Typed& typed, bool rank_given) {
+  if (rank_given && options.rank < 0) throw UsageError(fmt::format("--rank {}: give 0 or more", options.rank));
   if (options.rank >= 0 || typed.world != 0 || !options.rendezvous.empty()) {
     if (options.ranks != 0) throw UsageError("--ranks forks all ranks here: leave out --rank, --world, --rendezvous");
     if (options.rank < 0 || typed.world == 0 || options.rendezvous.empty()) {
@@ -105,7 +107,8 @@ void CheckRanks(Options& options, const Typed& typed) {
     throw UsageError("say how many ranks: --ranks N here, or --rank R --world N --rendezvous HOST:PORT");
   }
   if (options.ranks < 2 || options.ranks > kMostRanks) {
-    throw UsageError(fmt::format("{} ranks: give 2 to {}", options.ranks, kMostRanks));
+    const char* const option = options.rank < 0 ? "--ranks" : "--world";
+    throw UsageError(fmt::format("{} {}: give 2 to {} ranks", option, options.ranks, kMostRanks));
   }
 }
 
@@ -150,8 +153,6 @@ void CheckMode(Options& options, const Typed& typed, bool warmup_given, bool ste
   }
 }
 
-std::string FirstLine(const std::string& text) { return text.substr(0, text.find('\n')); }
-
 }  // namespace
 
 const char* NameOf(Collective collective) {
@@ -184,11 +185,12 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv) {
   AddOptions(app, options, typed);
   try {
     app.parse(argc, argv);
+    RefuseEmptyValues(app);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(FirstLine(error.what()) + "; see forgive_perf --help");
+    throw UsageError(OneLine(error) + "; see forgive_perf --help");
   }
   options.collective = Choose(kCollectives, typed.collective, "--collective");
   options.algorithm = Choose(kAlgorithms, typed.algorithm, "--algorithm");
@@ -204,7 +206,7 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv) {
   if (options.proof != Proof::kWord && options.algorithm != Algorithm::kRing) {
     throw UsageError("--proof: NCCL has no direct all-reduce; leave out --algorithm");
   }
-  CheckRanks(options, typed);
+  CheckRanks(options, typed, app.count("--rank") > 0);
   CheckSizes(options, typed);
   CheckMode(options, typed, app.count("-w") > 0, app.count("--steps") > 0);
   return options;

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <sched.h>
 #include <time.h>
+#include <unistd.h>
 
 #include <cstdarg>
 #include <cstdio>
@@ -28,10 +29,38 @@ struct PluginLog {
   std::mutex mutex;
   std::vector<std::string> info;
   int warnings = 0;
+  // While the plugin starts: a warning is the reason of a failure then, and one line is enough.
+  bool held = false;
+  std::vector<std::string> held_warnings;
 };
 PluginLog& Log() {
   static PluginLog log;
   return log;
+}
+
+void ShowWarning(PluginLog& log, const char* text) {
+  if (log.warnings++ < kWarningsShown) std::fprintf(stderr, "forgive_perf: plugin warns: %s\n", text);
+}
+
+// Holds the plugin's warnings back from now on.
+void HoldWarnings() {
+  const std::lock_guard<std::mutex> lock(Log().mutex);
+  Log().held = true;
+}
+
+// Shows what was held back, but after a failure the last: that is returned, for the error to say.
+std::string ReleaseWarnings(bool failed) {
+  PluginLog& log = Log();
+  const std::lock_guard<std::mutex> lock(log.mutex);
+  std::string reason;
+  if (failed && !log.held_warnings.empty()) {
+    reason = ": " + log.held_warnings.back();
+    log.held_warnings.pop_back();
+  }
+  for (const std::string& text : log.held_warnings) ShowWarning(log, text.c_str());
+  log.held_warnings.clear();
+  log.held = false;
+  return reason;
 }
 
 __attribute__((format(printf, 5, 6))) void LogFromPlugin(int level, unsigned long, const char*, int,
@@ -45,7 +74,11 @@ __attribute__((format(printf, 5, 6))) void LogFromPlugin(int level, unsigned lon
   PluginLog& log = Log();
   const std::lock_guard<std::mutex> lock(log.mutex);
   if (level == abi::kLogWarn) {
-    if (log.warnings++ < kWarningsShown) std::fprintf(stderr, "forgive_perf: plugin warns: %s\n", text);
+    if (log.held) {
+      log.held_warnings.emplace_back(text);
+    } else {
+      ShowWarning(log, text);
+    }
   } else if (log.info.size() < kLogLinesKept) {
     log.info.emplace_back(text);
   }
@@ -75,15 +108,9 @@ class PluginNet final : public Net {
  public:
   PluginNet(void* library, const Table* table, int device, const CommunicatorFacts& facts)
       : library_(library), table_(table), device_(device), traffic_class_(facts.traffic_class) {
-    [[maybe_unused]] const abi::ProfilerCallback callback = ProofDriver::CallbackFor(facts.proof);
-    if constexpr (Table::kVersion >= 11) {
-      abi::Config config = {traffic_class_};
-      Check(table_->init(&context_, kCommunicator, &config, &LogFromPlugin, callback), "init");
-    } else if constexpr (Table::kVersion == 10) {
-      Check(table_->init(&LogFromPlugin, callback), "init");
-    } else {
-      Check(table_->init(&LogFromPlugin), "init");
-    }
+    HoldWarnings();
+    const int result = Init(ProofDriver::CallbackFor(facts.proof));
+    Check(result, "init", ReleaseWarnings(result != abi::kSuccess));
     if (facts.proof != Proof::kWord) {
       driver_ = std::make_unique<ProofDriver>(library, Table::kVersion, facts, kCommunicator);
     }
@@ -218,9 +245,20 @@ class PluginNet final : public Net {
   }
 
  private:
-  void Check(int result, const char* call) const {
+  int Init([[maybe_unused]] abi::ProfilerCallback callback) {
+    if constexpr (Table::kVersion >= 11) {
+      abi::Config config = {traffic_class_};
+      return table_->init(&context_, kCommunicator, &config, &LogFromPlugin, callback);
+    } else if constexpr (Table::kVersion == 10) {
+      return table_->init(&LogFromPlugin, callback);
+    } else {
+      return table_->init(&LogFromPlugin);
+    }
+  }
+  void Check(int result, const char* call, const std::string& reason = "") const {
     if (result == abi::kSuccess) return;
-    throw RunError(fmt::format("plugin {}: {} failed with {} ({})", table_->name, call, ResultName(result), result));
+    throw RunError(
+        fmt::format("plugin {}: {} failed with {} ({}){}", table_->name, call, ResultName(result), result, reason));
   }
   void* Fresh(void* request, const char* call) const {
     if (request != this) return request;
@@ -247,17 +285,21 @@ std::unique_ptr<Net> Probe(void* library, int api, int device, const Communicato
   return std::make_unique<PluginNet<Table>>(library, table, device, facts);
 }
 
-std::string LastLoadError() {
+std::string LastLoadError(const std::string& name) {
   const char* const text = dlerror();
   std::string line = text != nullptr ? text : "unknown reason";
-  return line.substr(0, line.find('\n'));
+  line = line.substr(0, line.find('\n'));
+  // The loader passes over a library for another machine as if it were not there.
+  const bool there = name.find('/') != std::string::npos && access(name.c_str(), R_OK) == 0;
+  if (there && line.ends_with("No such file or directory")) return "it is a library for another kind of machine";
+  return line;
 }
 
 }  // namespace
 
 std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device, const CommunicatorFacts& facts) {
   void* library = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL);
-  const std::string error = library == nullptr ? LastLoadError() : "";
+  const std::string error = library == nullptr ? LastLoadError(name) : "";
   if (library == nullptr && name.find('/') == std::string::npos) {
     library = dlopen(fmt::format("libnccl-net-{}.so", name).c_str(), RTLD_NOW | RTLD_LOCAL);
   }

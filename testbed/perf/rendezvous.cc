@@ -30,6 +30,8 @@ enum FrameType : std::uint32_t { kHello = 1, kBlob = 2, kAbort = 3 };
 constexpr std::uint64_t kMostFrameBytes = 1ULL << 30;
 constexpr milliseconds kRetry(100);
 constexpr milliseconds kHelloWait(2000);
+constexpr std::uint64_t kMostHelloBytes = 4096;
+constexpr std::size_t kMostNewcomers = 512;  // strangers among them: the oldest is sent away for another
 
 struct FrameHeader {
   std::uint32_t magic = kMagic;
@@ -46,19 +48,63 @@ bool WaitFor(int fd, short events, milliseconds wait) {
   return poll(&item, 1, static_cast<int>(wait.count())) > 0;
 }
 
-// Reads exactly `bytes`, for the hello only. False: closed, or not there in time.
-bool ReadExactly(int fd, void* data, std::size_t bytes, Clock::time_point deadline) {
-  auto* at = static_cast<char*>(data);
-  while (bytes > 0) {
-    if (!WaitFor(fd, POLLIN, Left(deadline))) return false;
-    const ssize_t got = recv(fd, at, bytes, MSG_DONTWAIT);
-    if (got == 0 || (got < 0 && errno != EAGAIN && errno != EINTR)) return false;
+// A connection that has not yet said who it is. It may be a stranger's, so nobody waits for it.
+struct Newcomer {
+  int fd = -1;
+  Clock::time_point deadline;
+  std::string received;
+};
+
+// Those at the door; whoever is left there is sent away.
+struct Door {
+  std::vector<Newcomer> waiting;
+  Door() = default;
+  Door(const Door&) = delete;
+  Door& operator=(const Door&) = delete;
+  ~Door() {
+    for (const Newcomer& newcomer : waiting) close(newcomer.fd);
+  }
+};
+
+enum class Heard { kMore, kHello, kStranger };
+
+// Reads what there is of a hello, and nothing beyond it.
+Heard Listen(Newcomer& newcomer) {
+  for (;;) {
+    FrameHeader header;
+    std::size_t wanted = sizeof(header);
+    if (newcomer.received.size() >= sizeof(header)) {
+      std::memcpy(&header, newcomer.received.data(), sizeof(header));
+      if (header.magic != kMagic || header.type != kHello || header.bytes > kMostHelloBytes) return Heard::kStranger;
+      wanted += header.bytes;
+    }
+    if (newcomer.received.size() >= sizeof(header) && newcomer.received.size() == wanted) return Heard::kHello;
+    char buffer[1024];
+    const std::size_t most = std::min(sizeof(buffer), wanted - newcomer.received.size());
+    const ssize_t got = recv(newcomer.fd, buffer, most, MSG_DONTWAIT);
     if (got > 0) {
-      at += got;
-      bytes -= static_cast<std::size_t>(got);
+      newcomer.received.append(buffer, static_cast<std::size_t>(got));
+    } else if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
+      return Heard::kMore;
+    } else {
+      return Heard::kStranger;
     }
   }
-  return true;
+}
+
+// Takes a connection, if there is one. Throws UsageError where the process can have no more of them.
+void OpenTo(int listen_fd, Door& door) {
+  const int fd = accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  if (fd >= 0) {
+    if (door.waiting.size() == kMostNewcomers) {
+      close(door.waiting.front().fd);
+      door.waiting.erase(door.waiting.begin());
+    }
+    door.waiting.push_back({fd, Clock::now() + kHelloWait, {}});
+  } else if (errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM) {
+    throw UsageError(fmt::format("the rendezvous takes no more connections: {}; raise the limit (ulimit -n)",
+                                 std::strerror(errno)));
+  }
 }
 
 std::string HelloText(int rank, int ranks, const std::string& options) {
@@ -118,8 +164,9 @@ void Rendezvous::AdmitAll(int listen_fd, const std::string& options) {
   const auto missing = [this] {
     return std::count_if(links_.begin() + 1, links_.end(), [](const Link& link) { return link.fd < 0; });
   };
+  Door door;
   while (missing() > 0) {
-    if (!WaitFor(listen_fd, POLLIN, Left(deadline))) {
+    if (Left(deadline).count() == 0) {
       std::string ranks;
       for (std::size_t rank = 1; rank < links_.size(); ++rank) {
         if (links_[rank].fd < 0) ranks += (ranks.empty() ? "" : ", ") + std::to_string(rank);
@@ -129,23 +176,27 @@ void Rendezvous::AdmitAll(int listen_fd, const std::string& options) {
                       "that they can reach it",
                       timeout_.count(), ranks));
     }
-    const int fd = accept4(listen_fd, nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK);
-    if (fd >= 0) Admit(fd, options);
+    std::vector<pollfd> items = {{listen_fd, POLLIN, 0}};
+    for (const Newcomer& newcomer : door.waiting) items.push_back({newcomer.fd, POLLIN, 0});
+    poll(items.data(), items.size(), static_cast<int>(std::min(Left(deadline), kRetry).count()));
+    for (std::size_t i = door.waiting.size(); i-- > 0;) {
+      Newcomer& newcomer = door.waiting[i];
+      const Heard heard = items[i + 1].revents != 0 ? Listen(newcomer) : Heard::kMore;
+      if (heard == Heard::kMore && Left(newcomer.deadline).count() > 0) continue;
+      const Newcomer leaving = std::move(newcomer);
+      door.waiting.erase(door.waiting.begin() + static_cast<std::ptrdiff_t>(i));
+      if (heard == Heard::kHello) {
+        Admit(leaving.fd, leaving.received.substr(sizeof(FrameHeader)), options);
+      } else {
+        close(leaving.fd);
+      }
+    }
+    if (items[0].revents != 0) OpenTo(listen_fd, door);
   }
 }
 
-// A connection that does not say hello is none of ours; one that says hello with other options is a mistake.
-void Rendezvous::Admit(int fd, const std::string& options) {
-  const Clock::time_point deadline = Clock::now() + kHelloWait;
-  FrameHeader header;
-  std::string text;
-  const bool greeted = ReadExactly(fd, &header, sizeof(header), deadline) && header.magic == kMagic &&
-                       header.type == kHello && header.bytes <= 4096;
-  if (greeted) text.resize(header.bytes);
-  if (!greeted || !ReadExactly(fd, text.data(), text.size(), deadline)) {
-    close(fd);
-    return;
-  }
+// One that says hello with other options is a mistake.
+void Rendezvous::Admit(int fd, const std::string& text, const std::string& options) {
   const int rank = std::atoi(text.c_str());
   const bool known = rank > 0 && rank < ranks_ && text == HelloText(rank, ranks_, options);
   if (known && links_[static_cast<std::size_t>(rank)].fd < 0) {

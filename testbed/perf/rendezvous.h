@@ -76,7 +76,7 @@ class Rendezvous {
   std::string NextBlob(std::size_t link, std::chrono::steady_clock::time_point deadline);
   int RankOf(std::size_t link) const { return rank_ == 0 ? static_cast<int>(link) : 0; }
   void AdmitAll(int listen_fd, const std::string& options);
-  void Admit(int fd, const std::string& options);
+  void Admit(int fd, const std::string& text, const std::string& options);
 
   int rank_;
   int ranks_;

@@ -10,6 +10,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "testbed/entry_lib/standard_streams.h"
 #include "testbed/replay/error.h"
 #include "testbed/replay/report.h"
 
@@ -83,16 +84,17 @@ Findings Replay(const Options& options) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  forgive::OpenStandardDescriptors();
   try {
     const std::optional<Options> options = forgive::replay::ParseOptions(argc, argv);
-    if (!options) return 0;
+    if (!options) return forgive::FinishStandardOutput("forgive_replay", 0, 2);
     const Findings findings = Replay(*options);
     const std::string json = forgive::replay::ToJson(*options, findings);
     if (!options->json_file.empty()) WriteFile(options->json_file, json);
     if (!options->csv_file.empty()) WriteFile(options->csv_file, ToCsv(*options, findings));
     for (const std::string& plot : options->plots) Draw(json, plot);
     std::fputs(ToText(*options, findings).c_str(), stdout);
-    return 0;
+    return forgive::FinishStandardOutput("forgive_replay", 0, 2);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "forgive_replay: %s\n", error.what());
     return 2;

@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
-#include <algorithm>
 #include <iostream>
 
+#include "testbed/entry_lib/command_line.h"
 #include "testbed/replay/error.h"
 
 namespace forgive::replay {
@@ -17,17 +17,23 @@ void AddOptions(CLI::App& app, Options& options) {
   app.add_option("norms", options.norms_file, "recorded norms: CSV with the header step,norm, or JSON lines")
       ->required();
   app.add_option("--detector", options.detector, "accordion, dblp or steps")->capture_default_str();
-  app.add_option("--window", options.window, "steps a window has")->capture_default_str();
-  app.add_option("--threshold", options.threshold, "the least relative change that is critical")
+  AddNumber(app, "--window", options.window, "steps a window has")->capture_default_str();
+  AddNumber(app, "--threshold", options.threshold, "the least relative change that is critical")
       ->capture_default_str();
-  app.add_option("--steps", options.steps, "the critical steps of --detector steps, by comma")->delimiter(',');
+  app.add_option("--steps", options.steps, "the critical steps of --detector steps, by comma")
+      ->delimiter(',')
+      ->check(IsNumber<uint64_t>());
   app.add_option("--truth", options.truth_file, "labels: CSV with the header step,critical, or JSON lines");
-  app.add_option("--p-low", options.p_low, "the budget's fraction on critical steps")->capture_default_str();
-  app.add_option("--p-high", options.p_high, "the same on all others")->capture_default_str();
-  app.add_option("--expected-bytes", options.expected_bytes, "forgivable bytes of a step, to show budgets in bytes");
+  AddNumber(app, "--p-low", options.p_low, "the budget's fraction on critical steps")->capture_default_str();
+  AddNumber(app, "--p-high", options.p_high, "the same on all others")->capture_default_str();
+  AddNumber(app, "--expected-bytes", options.expected_bytes, "forgivable bytes of a step, to show budgets in bytes");
   app.add_flag("--sweep", options.sweep, "every window with every threshold");
-  app.add_option("--windows", options.windows, "the windows of --sweep, by comma")->delimiter(',');
-  app.add_option("--thresholds", options.thresholds, "the thresholds of --sweep, by comma")->delimiter(',');
+  app.add_option("--windows", options.windows, "the windows of --sweep, by comma")
+      ->delimiter(',')
+      ->check(IsNumber<uint64_t>());
+  app.add_option("--thresholds", options.thresholds, "the thresholds of --sweep, by comma")
+      ->delimiter(',')
+      ->check(IsNumber<double>());
   app.add_option("--csv", options.csv_file, "write one row a step to this file");
   app.add_option("--json", options.json_file, "write everything to this file");
   app.add_option("--plot", options.plots, "draw into this file: .png or .html (may be given twice)");
@@ -47,13 +53,12 @@ std::optional<Options> ParseOptions(int argc, const char* const* argv) {
   AddOptions(app, options);
   try {
     app.parse(argc, argv);
+    RefuseEmptyValues(app);
   } catch (const CLI::CallForHelp&) {
     std::cout << app.help();
     return std::nullopt;
   } catch (const CLI::ParseError& error) {
-    std::string text = error.what();
-    std::ranges::replace(text, '\n', ' ');
-    throw InputError(text + "; see --help");
+    throw InputError(OneLine(error) + "; see --help");
   }
   CheckFractions(options);
   if (options.detector == "steps" && options.sweep) {

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "testbed/entry_lib/command_line.h"
+#include "testbed/entry_lib/standard_streams.h"
 #include "testbed/simulator/bench.h"
 #include "testbed/simulator/plan_file.h"
 #include "testbed/simulator/plan_keys.h"
@@ -79,12 +81,14 @@ void AddPlanOptions(CLI::App* command, Options* options, const char* what) {
   command->add_option(what, options->name, "a name that `list` shows, or a TOML file")->required();
   command->add_option("--set", options->assignments, "key=value: changes a key of the plan (`show` names them)")
       ->allow_extra_args(false);
-  command->add_option("--scale", options->scale, "multiplies the bytes of every message; results say so");
+  AddNumber(*command, "--scale", options->scale, "multiplies the bytes of every message; results say so");
 }
 
 }  // namespace
 
-int Main(int argc, char** argv) {
+namespace {
+
+int ParseAndRun(int argc, char** argv) {
   Options options;
   CLI::App app("Simulates training traffic over a fabric, packet by packet, on FORGIVE's own transport.",
                "forgive_sim");
@@ -99,21 +103,22 @@ int Main(int argc, char** argv) {
   AddPlanOptions(show, &options, "PLAN");
   CLI::App* run = add("run", "one run of a plan");
   AddPlanOptions(run, &options, "PLAN");
-  run->add_option("--seed", options.seed, "chance: hashes, marks, draws");
+  AddNumber(*run, "--seed", options.seed, "chance: hashes, marks, draws");
   run->add_option("--json", options.json_file, "file for the results; else standard output");
   run->add_option("--ledger", options.ledger_file, "file (CSV) for the forgiven ranges");
   run->add_flag("--quiet", options.quiet, "no progress");
   CLI::App* sweep = add("sweep", "all runs of a family; goes on where it was stopped");
   AddPlanOptions(sweep, &options, "FAMILY");
-  sweep->add_option("--seeds", options.seeds, "instead of the family's")->delimiter(',');
+  sweep->add_option("--seeds", options.seeds, "instead of the family's")->delimiter(',')->check(IsNumber<uint64_t>());
   sweep->add_option("--jobs", options.jobs, "runs at a time")->check(CLI::Range(1, 1024));
   sweep->add_option("--out", options.out, "folder for the results")->required();
   sweep->add_option("--emit-jobs", options.emit_jobs, "write the commands of the runs to this file, and run none");
   CLI::App* bench = add("bench", "packets and events a second");
   bench->add_flag("--json", options.json, "a line of JSON a case");
-  bench->add_option("--scale", options.bench_scale, "of the worst fabric's bytes");
+  AddNumber(*bench, "--scale", options.bench_scale, "of the worst fabric's bytes");
   try {
     app.parse(argc, argv);
+    RefuseEmptyValues(app);
     if (list->parsed()) List(options);
     if (show->parsed()) Show(options);
     if (run->parsed()) return RunOne(options);
@@ -121,8 +126,9 @@ int Main(int argc, char** argv) {
     if (bench->parsed()) return Bench(options.plans, options.bench_scale, options.json);
     return 0;
   } catch (const CLI::ParseError& error) {
-    const int status = app.exit(error);
-    return status == 0 ? 0 : kExitUsage;
+    if (error.get_exit_code() == 0) return app.exit(error);  // help
+    std::fprintf(stderr, "forgive_sim: %s; see forgive_sim --help\n", OneLine(error).c_str());
+    return kExitUsage;
   } catch (const PlanError& error) {
     std::fprintf(stderr, "forgive_sim: %s\n", error.what());
     return kExitUsage;
@@ -130,6 +136,14 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "forgive_sim: %s\n", error.what());
     return kExitFailed;
   }
+}
+
+}  // namespace
+
+int Main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  const int status = ParseAndRun(argc, argv);
+  return FinishStandardOutput("forgive_sim", status, kExitFailed);
 }
 
 }  // namespace forgive::sim

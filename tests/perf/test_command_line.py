@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # Bad input: one clear line on standard error, exit status 2, nothing written.
+import os
+import resource
 import socket
 import subprocess
 
 import pytest
-from harness import FAKE_NET, FAKE_NET_V6, PERF, environment, perf
+from harness import FAKE_NET, FAKE_NET_V6, PERF, environment, perf, read_json
 
 TWO = ("--plugin", "tcp", "--ranks", "2")
 
@@ -20,7 +22,7 @@ def refused(run, *words):
 @pytest.mark.parametrize("arguments, words", (
     ((), ("--plugin", "--help")),
     (("--plugin", "tcp"), ("--ranks",)),
-    (("--plugin", "tcp", "--ranks", "1"), ("1 ranks", "2")),
+    (("--plugin", "tcp", "--ranks", "1"), ("--ranks 1", "2")),
     (("--plugin", "tcp", "--ranks", "2", "--rank", "0"), ("--ranks",)),
     (("--plugin", "tcp", "--rank", "0", "--world", "2"), ("--rendezvous",)),
     (("--plugin", "tcp", "--rank", "2", "--world", "2", "--rendezvous", "h:1"), ("--rank 2", "--world 2")),
@@ -37,6 +39,15 @@ def refused(run, *words):
     ((*TWO, "--steps", "2", "--critical", "1,x"), ("--critical 1,x",)),
     ((*TWO, "--json", "/no/such/folder/x"), ("--json /no/such/folder/x",)),
     ((*TWO, "--frobnicate"), ("--frobnicate",)),
+    ((*TWO, "--seed", "-1"), ("--seed", "-1")),
+    ((*TWO, "--seed", "99999999999999999999"), ("--seed", "99999999999999999999")),
+    ((*TWO, "--device", ""), ("--device",)),
+    ((*TWO, "--compute-ms", ""), ("--compute-ms",)),
+    ((*TWO, "--json", ""), ("--json", "empty")),
+    ((*TWO, "--trims", ""), ("--trims", "empty")),
+    ((*TWO, "--api", ""), ("--api", "empty")),
+    ((*TWO, "--rank", "-1"), ("--rank -1",)),
+    (("--plugin", "", "--ranks", "2"), ("--plugin", "empty")),
     ((*TWO, "--collective", "all_gather", "-b", "4"), ("4 bytes", "2 ranks")),
 ))
 def test_a_bad_argument_is_named(arguments, words):
@@ -55,6 +66,39 @@ def test_a_file_that_is_no_library_is_named(tmp_path):
 
 def test_a_library_that_is_no_plugin_is_named():
     refused(perf("--plugin", "libm.so.6", "--ranks", 2), "libm.so.6", "no ncclNet plugin")
+
+
+def test_a_library_for_another_machine_is_not_said_to_be_missing(tmp_path):
+    with open(FAKE_NET, "rb") as file:
+        content = bytearray(file.read())
+    content[18] ^= 0xff  # the machine of an ELF file
+    library = tmp_path / "other.so"
+    library.write_bytes(content)
+    refused(perf("--plugin", library, "--ranks", 2), str(library), "another kind of machine")
+
+
+def test_a_table_that_cannot_be_written_is_one_line_and_a_failure():
+    with open("/dev/full", "w", encoding="ascii") as full:
+        for arguments in (("--help",), ("--plugin", "tcp", "--ranks", "2", "-b", "4K", "-e", "4K", "-n", "1")):
+            run = subprocess.run([PERF, *arguments], env=environment(), stdout=full, stderr=subprocess.PIPE,
+                                 text=True, timeout=60, check=False)
+            assert run.returncode == 3
+            assert len(run.stderr.splitlines()) == 1 and "standard output: " in run.stderr, run.stderr
+
+
+def test_a_closed_standard_output_is_not_given_to_the_results(tmp_path):
+    result = tmp_path / "result.json"
+    run = subprocess.run([PERF, "--plugin", "tcp", "--ranks", "2", "-b", "4K", "-e", "4K", "-n", "1", "--json",
+                          result], env=environment(), preexec_fn=lambda: os.close(1), timeout=60, check=False)
+    assert run.returncode == 0 and len(read_json(result)) == 1
+
+
+@pytest.mark.parametrize("files", (5, 6, 7, 8, 9, 10, 12))
+def test_too_few_descriptors_end_in_one_line_or_suffice(files):
+    run = subprocess.run([PERF, "--plugin", "tcp", "--ranks", "2", "-b", "4K", "-e", "4K", "-n", "1", "--timeout",
+                          "5"], env=environment(), capture_output=True, text=True, timeout=60, check=False,
+                         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (files, files)))
+    assert len(run.stderr.splitlines()) == (0 if run.returncode == 0 else 1), run.stderr
 
 
 def test_a_version_that_the_plugin_has_not_is_named():
@@ -124,6 +168,32 @@ def test_a_stranger_at_the_rendezvous_disturbs_nobody(tmp_path):
     _, error = first.communicate(timeout=60)
     stranger.close()
     assert (first.returncode, second.returncode) == (0, 0), error
+
+
+def test_strangers_that_hold_the_line_at_the_rendezvous_keep_nobody_out(tmp_path):
+    path = f"{tmp_path}/rendezvous"
+    # Waiting for each of them in turn would take longer than the ranks wait.
+    command = [PERF, "--plugin", "tcp", "--world", "2", "--rendezvous", f"unix:{path}", "-b", "4K", "-e", "4K",
+               "--timeout", "10"]
+    first = subprocess.Popen([*command, "--rank", "0"], env=environment(), stdout=subprocess.DEVNULL,
+                             stderr=subprocess.PIPE, text=True)
+    strangers = []
+    for _ in range(200):
+        stranger = socket.socket(socket.AF_UNIX)
+        try:
+            stranger.connect(path)
+            strangers.append(stranger)
+        except OSError:
+            stranger.close()
+            subprocess.run(["sleep", "0.05"], check=True)
+        if len(strangers) == 20:
+            break
+    second = subprocess.run([*command, "--rank", "1"], env=environment(), stdout=subprocess.DEVNULL, timeout=60,
+                            check=False)
+    _, error = first.communicate(timeout=60)
+    for stranger in strangers:
+        stranger.close()
+    assert len(strangers) == 20 and (first.returncode, second.returncode) == (0, 0), error
 
 
 def test_help_goes_to_standard_output():

@@ -220,3 +220,21 @@ def test_a_budget_of_contributions_bounds_what_the_ring_loses(tmp_path, step):
 def test_a_proof_that_cannot_be_given_is_named(arguments, words):
     run = perf("--plugin", PLUGIN, "--ranks", 2, *arguments)
     assert run.returncode == 2 and words in run.stderr, run.stderr
+
+
+@pytest.mark.parametrize("variable, value", (("FORGIVE_INTERFACE", "nosuch0"),
+                                             ("FORGIVE_FAULT_LOG", "/no/such/folder/x")))
+def test_a_bad_variable_is_one_line_that_names_it_for_all_ranks_together(variable, value):
+    run = perf("--plugin", PLUGIN, "--ranks", 3, "-b", "4K", "-e", "4K",
+               env={variable: value, "FORGIVE_FAULT": "trim=0.1"})
+    assert run.returncode == 3
+    assert len(run.stderr.splitlines()) == 1, run.stderr
+    assert variable in run.stderr and value in run.stderr
+
+
+def test_a_ledger_that_cannot_be_written_is_one_line_and_a_failure(tmp_path):
+    trims = tmp_path / "trims"
+    run = perf("--plugin", PLUGIN, "--ranks", 2, "-b", "1M", "-e", "1M", "-n", 4, "-w", 1, "--trims", trims,
+               "--ledger", "/dev/full", env=faulty(trims))
+    assert run.returncode == 3
+    assert run.stderr.splitlines() == ["forgive_perf: rank 0: cannot write /dev/full"]

@@ -178,6 +178,12 @@ def test_a_bad_label_is_named_by_file_and_line(tmp_path, norms, text, complaint)
     (["--json", "no/such/folder/a.json"], "no/such/folder/a.json: cannot be written"),
     (["--plot", "no/such/folder/a.png"], "--plot no/such/folder/a.png"),
     (["--nonsense"], "--nonsense"),
+    (["--window", "-1"], "--window: -1"),
+    (["--window", "99999999999999999999"], "--window: 99999999999999999999"),
+    (["--steps", "1,-2"], "--steps: -2"),
+    (["--p-low", ""], "--p-low"),
+    (["--csv", ""], "--csv: its value is empty"),
+    (["--expected-bytes", "1e3"], "--expected-bytes: 1e3"),
 ])
 def test_bad_arguments_are_named(norms, arguments, complaint):
     run = replay(norms, *arguments)

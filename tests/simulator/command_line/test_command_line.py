@@ -182,3 +182,22 @@ def test_emitted_jobs_are_commands_that_fill_the_folder(plans, tmp_path):
     assert len(lines) == 4
     assert subprocess.run(lines[0], shell=True, timeout=120).returncode == 0
     assert len(files(out)) == 1
+
+
+@pytest.mark.parametrize("words, named", [
+    (["run", "small/none", "--seed", "-1"], "--seed: -1"), (["run", "small/none", "--seed", ""], "--seed"),
+    (["run", "small/none", "--seed", "99999999999999999999"], "--seed: 99999999999999999999"),
+    (["run", "small/none", "--scale", "x"], "--scale: x"), (["run", "small/none", "--json", ""], "--json"),
+    (["sweep", "small", "--out", ""], "--out"), (["sweep", "small", "--out", "o", "--seeds", "1,b"], "--seeds: b"),
+    (["run"], "PLAN"), ([], "subcommand")])
+def test_a_bad_word_is_one_line_that_names_it(plans, words, named):
+    done = run(*words, plans=plans if words else None)
+    assert done.returncode == 2
+    assert done.stderr.count("\n") == 1 and done.stderr.startswith("forgive_sim: ") and named in done.stderr
+
+
+def test_a_list_that_cannot_be_written_is_one_line_and_a_failure(plans):
+    with open("/dev/full", "w", encoding="ascii") as full:
+        done = subprocess.run([SIM, "list", "--plans", str(plans)], stdout=full, stderr=subprocess.PIPE, text=True,
+                              timeout=60, check=False)
+    assert (done.returncode, done.stderr) == (1, "forgive_sim: standard output: No space left on device\n")
