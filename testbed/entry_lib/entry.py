@@ -60,14 +60,14 @@ def _open_standard_streams():
             os.open(os.devnull, os.O_RDWR)  # the lowest that is free: this one
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         if getattr(sys, name) is None:
-            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))  # pylint: disable=R1732
+            setattr(sys, name, open(descriptor, "w", encoding="utf-8", closefd=False))
         # What the terminal's character set lacks is shown as a question mark.
         getattr(sys, name).reconfigure(errors="replace")
     sys.stdout = _Output(sys.stdout)
 
 
 def begin():
-    """To be called before any other import. An interrupt ends a program that has not begun anything without a word."""
+    """Call it before any other import. An interrupt ends a program that has not begun anything without a word."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     _open_standard_streams()

@@ -16,7 +16,8 @@ import parameters  # noqa: E402
 from errors import DemoError  # noqa: E402
 
 LAB = os.path.join(TESTBED, "lab", "lab")
-PROGRAMS = {"demo": os.path.join(TESTBED, "demo_lib", "main.py"), "train": os.path.join(TESTBED, "train_lib", "main.py"),
+PROGRAMS = {"demo": os.path.join(TESTBED, "demo_lib", "main.py"),
+            "train": os.path.join(TESTBED, "train_lib", "main.py"),
             "report": os.path.join(TESTBED, "simulator", "report_lib", "main.py"), "lab": LAB}
 every_program = pytest.mark.parametrize("name", PROGRAMS)
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="the lab needs root")
@@ -33,18 +34,19 @@ sys.exit(entry.run("program", lambda words: print({text!r}) or 0))
 
 def run(name, *words, **options):
     options = {"stdout": subprocess.PIPE, **options}
-    return subprocess.run([sys.executable, "-B", PROGRAMS[name], *words], stderr=subprocess.PIPE, text=True, timeout=60,
-                          check=False, **options)
+    return subprocess.run([sys.executable, "-B", PROGRAMS[name], *words], stderr=subprocess.PIPE, text=True,
+                          timeout=60, check=False, **options)
 
 
 def printing(text="a line", **options):
     script = PRINTING.format(folder=os.path.join(TESTBED, "entry_lib"), text=text)
-    return subprocess.run([sys.executable, "-B", "-c", script], stderr=subprocess.PIPE, timeout=60, check=False, **options)
+    return subprocess.run([sys.executable, "-B", "-c", script], stderr=subprocess.PIPE, timeout=60, check=False,
+                          **options)
 
 
 @pytest.mark.parametrize("text, number", [("7", 7), ("007", 7), ("", None), ("-1", None), ("+1", None), ("1_0", None),
-                                          ("\u00b2", None), ("\u0661", None), (" 1", None), ("1 ", None), ("0x10", None),
-                                          ("1e3", None), ("nan", None), ("9" * 5000, None)])
+                                          ("\u00b2", None), ("\u0661", None), (" 1", None), ("1 ", None),
+                                          ("0x10", None), ("1e3", None), ("nan", None), ("9" * 5000, None)])
 def test_a_whole_number_is_decimal_digits_and_nothing_else(text, number):
     assert entry.whole_number(text) == number
 
