@@ -2,6 +2,7 @@
 // Makes the driver of a device as the engine's options name it: the base driver and what wraps it.
 #include "dataplane/drivers.h"
 
+#include "dataplane/dpdk_module.h"
 #include "dataplane/fault_driver.h"
 #include "dataplane/relay_driver.h"
 #include "dataplane/socket_address.h"
@@ -46,6 +47,33 @@ std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const Dev
   return inner == nullptr ? nullptr : MakeRelayDriver(std::move(inner), relay);
 }
 
+// A driver on a DPDK port: the device's of FORGIVE_DPDK, or an af_packet port on the device's interface.
+std::unique_ptr<Driver> MakeDpdkDriver(const EngineOptions& options, uint32_t device_index, std::string* error) {
+  const DeviceOptions& device = options.devices[device_index];
+  if (!options.relay.empty()) {
+    *error = "FORGIVE_RELAY needs a driver over kernel UDP: choose FORGIVE_DRIVER=udp or uring";
+    return nullptr;
+  }
+  if (!options.dpdk.ports.empty() && options.dpdk.ports.size() <= device_index) {
+    *error = "FORGIVE_DPDK names " + std::to_string(options.dpdk.ports.size()) +
+             " ports, and there are more devices: name one for each";
+    return nullptr;
+  }
+  DpdkDriverOptions dpdk;
+  dpdk.port = options.dpdk.ports.empty() ? PortOfInterface(device.interface, device_index)
+                                         : options.dpdk.ports[device_index];
+  dpdk.huge_pages = options.dpdk.huge_pages;
+  dpdk.eal = options.dpdk.eal;
+  dpdk.local_address = device.local_address;
+  dpdk.port_low = device.port_low;
+  dpdk.port_high = device.port_high;
+  dpdk.dscp_data = options.dscp_data;
+  dpdk.dscp_control = options.dscp_control;
+  dpdk.dscp_trimmed = options.dscp_trimmed;
+  dpdk.require_trimmed_dscp = options.require_trimmed_dscp;
+  return OpenDpdkDriver(dpdk, options.dpdk_module, error);
+}
+
 }  // namespace
 
 std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device_index,
@@ -56,8 +84,10 @@ std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device
     driver = options.driver_factory(device, options, error);
   } else if (options.driver == "udp" || options.driver == "uring") {
     driver = MakeKernelDriver(options, device, error);
+  } else if (options.driver == "dpdk") {
+    driver = MakeDpdkDriver(options, device_index, error);
   } else {
-    *error = "driver \"" + options.driver + "\" is not built: FORGIVE_DRIVER may be udp or uring";
+    *error = "driver \"" + options.driver + "\" is not built: FORGIVE_DRIVER may be udp, uring or dpdk";
     return nullptr;
   }
   if (driver == nullptr || options.fault.empty()) return driver;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "dataplane/dpdk_options.h"
 #include "dataplane/driver.h"
 #include "transport/endpoint.h"
 
@@ -48,7 +49,9 @@ struct DeviceOptions {
 
 struct EngineOptions {
   Config transport;
-  std::string driver = "udp";  // udp or uring; "memory" only by tests through `driver_factory`
+  std::string driver = "udp";  // udp, uring or dpdk; "memory" only by tests through `driver_factory`
+  DpdkOptions dpdk;            // ports are for the devices in their order; none: af_packet on their interfaces
+  std::string dpdk_module;     // the dpdk driver's library; empty: beside this one
   std::vector<DeviceOptions> devices;
   uint64_t seed = 0;  // draws only
   uint8_t dscp_data = 10;

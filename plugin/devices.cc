@@ -133,6 +133,33 @@ bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const Interfa
   return !out->empty();
 }
 
+bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const DpdkOptions& dpdk, FamilyChoice family,
+                       std::vector<Device>* out, std::string* error) {
+  if (dpdk.ports.size() > kMaxDevices) {
+    *error = "FORGIVE_DPDK names more than " + std::to_string(kMaxDevices) + " ports";
+    return false;
+  }
+  for (const DpdkPortOptions& port : dpdk.ports) {
+    Device device;
+    device.interface = port.interface.empty() ? port.name() : port.interface;
+    device.address = port.address;
+    if (port.address.empty()) {
+      const std::vector<Device> found =
+          Take(addresses, family, [&](const InterfaceAddress& a) { return a.interface == port.interface; });
+      if (found.empty()) {
+        *error = "FORGIVE_DPDK: interface " + port.interface + " of port " + port.name() +
+                 " is not up with an address of the family asked for; there are: " +
+                 InterfaceNames(addresses, family) + "; or give the port its own by address=IP/BITS";
+        return false;
+      }
+      device.address = found[0].address;
+    }
+    device.ipv6 = device.address.find(':') != std::string::npos;
+    out->push_back(device);
+  }
+  return true;
+}
+
 void DescribeDevice(int number, Device* device) {
   const std::string folder = "/sys/class/net/" + device->interface;
   device->interface_index = if_nametoindex(device->interface.c_str());

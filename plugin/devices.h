@@ -40,6 +40,11 @@ std::vector<InterfaceAddress> ListInterfaceAddresses();
 bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const InterfaceFilter& filter, FamilyChoice family,
                    std::vector<Device>* out, std::string* error);
 
+// One device for each port that FORGIVE_DPDK names: with its own address, or with the one of its kernel interface.
+// False: an interface has none, and *error says which.
+bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const DpdkOptions& dpdk, FamilyChoice family,
+                       std::vector<Device>* out, std::string* error);
+
 // Speed, PCI path, index and MAC address, from sysfs.
 void DescribeDevice(int number, Device* device);
 

@@ -38,7 +38,8 @@ struct Settings {
 
   InterfaceFilter interfaces;
   FamilyChoice family = FamilyChoice::kAny;
-  uint16_t port_low = 0;  // 0: any port
+  std::string dpdk_error;  // why FORGIVE_DPDK does not parse
+  uint16_t port_low = 0;   // 0: any port
   uint16_t port_high = 0;
   uint32_t mtu_bytes = 0;  // of the path; 0: the device's
   bool link_rate_set = false;

@@ -46,6 +46,10 @@ bool ExpandFileName(const Environment& environment, std::string* name, std::stri
 }
 
 bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings, std::string* error) {
+  if (!settings.dpdk_error.empty()) {
+    *error = settings.dpdk_error;
+    return false;
+  }
   if (settings.gradient_traffic_all && settings.eligible != Eligible::kNone && settings.ring_ranks == 0) {
     *error =
         "FORGIVE_GRADIENT_TRAFFIC=all: needs FORGIVE_RING_RANKS, the number of ranks of the gradient ring (2 for "

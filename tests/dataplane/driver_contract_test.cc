@@ -13,21 +13,16 @@
 #include "dataplane/socket_address.h"
 #include "dataplane/udp_driver.h"
 #include "dataplane/uring_driver.h"
+#ifdef FORGIVE_TEST_DPDK
+#include "dpdk_network.h"
+#endif
+#include "network.h"
 #include "packets.h"
 
 namespace forgive {
 namespace {
 
 constexpr size_t kMostBytes = kDataHeaderBytes + kMaxPayloadBytes;
-
-// Where drivers of one kind can reach each other.
-class Network {
- public:
-  virtual ~Network() = default;
-  virtual std::unique_ptr<Driver> Open() = 0;
-  // Sends one packet with Congestion Experienced.
-  virtual void SendMarked(Driver& from, const Address& to, const std::string& bytes) = 0;
-};
 
 class UdpNetwork : public Network {
  public:
@@ -83,6 +78,9 @@ class FaultlessNetwork : public MemoryNetwork {
 };
 
 std::unique_ptr<Network> MakeNetwork(const std::string& kind) {
+#ifdef FORGIVE_TEST_DPDK
+  return MakeDpdkNetwork(kind);
+#endif
   const bool uring = kind.starts_with("uring");
   if (uring || kind.starts_with("udp")) {
     const char* address = kind.find("ipv6") != std::string::npos ? "::1" : "127.0.0.1";
@@ -268,9 +266,14 @@ TEST_P(DriverContract, DescribesItselfInOneLine) {
   EXPECT_EQ(driver->description().find('\n'), std::string::npos);
 }
 
-INSTANTIATE_TEST_SUITE_P(Drivers, DriverContract,
-                         testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "uring_ipv4",
-                                         "uring_ipv6", "uring_ipv4_plain", "uring_ipv6_plain", "memory", "faultless"),
+#ifdef FORGIVE_TEST_DPDK
+const auto kNetworks = testing::ValuesIn(kDpdkNetworks);
+#else
+const auto kNetworks =
+    testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "uring_ipv4", "uring_ipv6",
+                    "uring_ipv4_plain", "uring_ipv6_plain", "memory", "faultless");
+#endif
+INSTANTIATE_TEST_SUITE_P(Drivers, DriverContract, kNetworks,
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -153,7 +153,7 @@ struct BadValue {
 };
 constexpr BadValue kBadValues[] = {
     {"FORGIVE_DRIVER", "tcp"},
-    {"FORGIVE_DRIVER", "dpdk"},
+    {"FORGIVE_DPDK", "--vdef=net_null0"},
     {"FORGIVE_INTERFACE", "no-such-interface"},
     {"FORGIVE_INTERFACE", "^"},
     {"FORGIVE_PORT_RANGE", "2000-1000"},

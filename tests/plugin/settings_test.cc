@@ -111,9 +111,12 @@ TEST(Settings, PutEveryValueWhereItBelongs) {
   EXPECT_EQ(nscc.engine.transport.congestion_control, CongestionControlKind::kNscc);
 }
 
-TEST(Settings, AnswerNotBuiltForWhatIsNotBuilt) {
-  const std::string error = ErrorOf({{"FORGIVE_DRIVER", "dpdk"}});
-  EXPECT_NE(error.find("FORGIVE_DRIVER=dpdk: not built"), std::string::npos) << error;
+TEST(Settings, NameTheWordOfForgiveDpdkThatIsWrong) {
+  const std::string error = ErrorOf({{"FORGIVE_DPDK", "--no-huge --vdef=net_null0"}});
+  EXPECT_NE(error.find("\"--vdef=net_null0\" is not accepted"), std::string::npos) << error;
+  const Settings settings = Parsed({{"FORGIVE_DRIVER", "dpdk"}, {"FORGIVE_DPDK", "--vdev=net_null0 address=10.0.0.1/24"}});
+  ASSERT_EQ(settings.engine.dpdk.ports.size(), 1u);
+  EXPECT_EQ(settings.engine.dpdk.ports[0].address, "10.0.0.1");
 }
 
 TEST(Settings, TakeNcclsInterfaceOnlyWhereOursIsSilent) {

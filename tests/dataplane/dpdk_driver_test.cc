@@ -1,0 +1,314 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of what is the dpdk driver's own: its host stays as it was, ports end and begin again, neighbours, bad input.
+#include <gtest/gtest.h>
+#include <linux/if_packet.h>
+#include <net/if.h>
+#include <netinet/in.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "dataplane/dpdk/frame.h"
+#include "dataplane/socket_address.h"
+#include "dataplane/udp_driver.h"
+#include "dpdk_network.h"
+
+namespace forgive {
+namespace {
+
+std::string ErrorOf(const std::string& text, const std::string& kernel_address = "") {
+  std::string error;
+  EXPECT_EQ(OpenDpdk(DpdkOptionsOf(text, kernel_address), &error), nullptr) << text;
+  EXPECT_EQ(error.find('\n'), std::string::npos) << error;
+  return error;
+}
+
+size_t OpenDescriptors() {
+  size_t count = 0;
+  for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
+  return count;
+}
+
+// Sends one packet until it arrives: the first ones may wait for a neighbour or be lost while a link comes up.
+bool Reaches(Driver& from, Driver& to) {
+  const std::string bytes = PatternBytes(4, 1200);
+  const TimePoint deadline = TestDeadline();
+  while (MonotonicNow() < deadline) {
+    const Transmit packet = MakePacket(to.local_address(), bytes, PacketClass::kData);
+    (void)from.SendBurst({&packet, 1});
+    for (int i = 0; i < 20; ++i) {
+      std::vector<Received> received;
+      ReceiveSome(from, &received);  // an answer about the neighbour
+      received.clear();
+      if (ReceiveSome(to, &received) != 0) {
+        EXPECT_EQ(received[0].bytes, bytes);
+        EXPECT_EQ(received[0].source, from.local_address());
+        return true;
+      }
+      usleep(500);
+    }
+  }
+  return false;
+}
+
+class DpdkDriver : public testing::Test {
+ protected:
+  void SetUp() override { ASSERT_TRUE(EnterFreshNamespace()) << "a network namespace needs CAP_SYS_ADMIN"; }
+  void TearDown() override { Shell("ip link del va"); }
+
+  void MakeVeth() {
+    ASSERT_TRUE(Shell("ip link add va mtu 9000 type veth peer name vb mtu 9000"));
+    ASSERT_TRUE(Shell("ip link set va addrgenmode none up && ip link set vb addrgenmode none up"));
+  }
+  static std::unique_ptr<Driver> OpenOwn(const char* side, const std::string& address) {
+    return MustOpenDpdk(DpdkOptionsOf(std::string("--vdev=net_af_packet_") + side + ",iface=v" + side +
+                                      " address=" + address));
+  }
+};
+
+// First in the file, so that DPDK's start is seen.
+TEST_F(DpdkDriver, LeavesItsHostAsItWas) {
+  cpu_set_t cpus_before;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cpus_before), &cpus_before), 0);
+  std::vector<struct sigaction> handlers(65);
+  for (int number = 1; number <= 64; ++number) sigaction(number, nullptr, &handlers[static_cast<size_t>(number)]);
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  ErrorOf("--vdev=net_nothing0 address=10.0.0.1/24");
+  const auto driver = MustOpenDpdk(DpdkOptionsOf("--vdev=net_null0 address=10.0.0.1/24"));
+  EXPECT_EQ(testing::internal::GetCapturedStdout(), "");
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
+  cpu_set_t cpus_after;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(cpus_after), &cpus_after), 0);
+  EXPECT_TRUE(CPU_EQUAL(&cpus_before, &cpus_after));
+  for (int number = 1; number <= 64; ++number) {
+    struct sigaction now {};
+    sigaction(number, nullptr, &now);
+    EXPECT_EQ(now.sa_handler, handlers[static_cast<size_t>(number)].sa_handler) << number;
+  }
+  EXPECT_FALSE(std::filesystem::exists("/var/run/dpdk/forgive-" + std::to_string(getpid())));
+}
+
+TEST_F(DpdkDriver, SaysInOneLineWhatIsWrongWithAPort) {
+  EXPECT_NE(ErrorOf("--vdev=net_nothing0 address=10.0.0.1/24").find("\"net_nothing0\""), std::string::npos);
+  EXPECT_NE(ErrorOf("--vdev=net_af_packet7,iface=nowhere address=10.0.0.1/24").find("\"nowhere\""),
+            std::string::npos);
+  EXPECT_NE(ErrorOf("--vdev=net_memif7,role=nobody address=10.0.0.1/24").find("\"net_memif7\""), std::string::npos);
+  MakeVeth();
+  EXPECT_NE(ErrorOf("--vdev=net_af_packet7,iface=va,framesz=8192 address=10.0.0.1/24").find("\"net_af_packet7\""),
+            std::string::npos);
+  ASSERT_TRUE(Shell("ip addr add 10.9.0.1/24 dev va && ip addr add 10.9.1.1/24 dev vb"));
+  DpdkDriverOptions options = DpdkOptionsOf("--vdev=net_af_packet7,iface=vb");
+  options.local_address = "10.9.0.1";
+  std::string error;
+  EXPECT_EQ(OpenDpdk(options, &error), nullptr);
+  EXPECT_NE(error.find("is an address of va"), std::string::npos) << error;
+  // And each name can be used rightly afterwards.
+  EXPECT_NE(MustOpenDpdk(DpdkOptionsOf("--vdev=net_af_packet7,iface=va address=10.0.0.1/24")), nullptr);
+}
+
+TEST_F(DpdkDriver, SaysThatThereAreNoHugepagesWhereTheyAreAskedFor) {
+  // DPDK runs in this process already and without them, or the machine has some and it runs with them.
+  std::string error;
+  const auto driver = OpenDpdk(DpdkOptionsOf("--in-memory --vdev=net_null1 address=10.0.0.1/24"), &error);
+  if (driver == nullptr) {
+    EXPECT_NE(error.find("hugepages"), std::string::npos) << error;
+  } else {
+    EXPECT_NE(driver->description().find(", hugepages"), std::string::npos);
+  }
+}
+
+TEST_F(DpdkDriver, SwallowsEverythingOnANullPort) {
+  const auto driver =
+      MustOpenDpdk(DpdkOptionsOf("--vdev=net_null0,copy=1 address=10.0.0.1/24 neighbour=10.0.0.2@02:00:00:00:00:0b"));
+  Address to = driver->local_address();
+  to.bytes[7] = 2;
+  const std::string bytes = PatternBytes(1, 4000);
+  const std::vector<Transmit> packets(500, MakePacket(to, bytes, PacketClass::kData));
+  for (int i = 0; i < 20; ++i) ASSERT_EQ(driver->SendBurst(packets), packets.size());
+  std::array<Datagram, 64> burst;
+  for (int i = 0; i < 100; ++i) ASSERT_EQ(driver->ReceiveBurst(burst), 0u);
+  EXPECT_EQ(driver->counters(), DriverCounters{});
+}
+
+TEST_F(DpdkDriver, OpensAPortAgainAndKeepsNothingOpen) {
+  MakeVeth();
+  size_t descriptors = 0;
+  for (int round = 0; round < 4; ++round) {
+    {
+      const auto a = OpenOwn("a", "10.9.0.1/24");
+      const auto b = OpenOwn("b", "10.9.0.2/24");
+      ASSERT_TRUE(Reaches(*a, *b));
+    }
+    if (round == 0) descriptors = OpenDescriptors();
+  }
+  EXPECT_EQ(OpenDescriptors(), descriptors);
+}
+
+TEST_F(DpdkDriver, AsksForANeighbourAndAnswersForItself) {
+  MakeVeth();
+  for (const bool ipv6 : {false, true}) {
+    const auto a = OpenOwn("a", ipv6 ? "fd00:9::a/64" : "10.9.0.1/24");
+    const auto b = OpenOwn("b", ipv6 ? "fd00:9::b/64" : "10.9.0.2/24");
+    EXPECT_TRUE(Reaches(*a, *b));
+    EXPECT_TRUE(Reaches(*b, *a));
+    EXPECT_EQ(a->counters().send_errors, 0u);
+  }
+}
+
+TEST_F(DpdkDriver, SendsInOrderWhatWaitedForANeighbour) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  const auto b = OpenOwn("b", "10.9.0.2/24");
+  std::vector<std::string> bytes;
+  for (uint64_t i = 0; i < 500; ++i) bytes.push_back(PatternBytes(i, 900));
+  std::vector<Received> received;
+  const TimePoint deadline = TestDeadline();
+  for (size_t sent = 0; received.size() < bytes.size() && MonotonicNow() < deadline;) {
+    std::vector<Transmit> packets;
+    for (size_t i = sent; i < bytes.size(); ++i) {
+      packets.push_back(MakePacket(b->local_address(), bytes[i], PacketClass::kData));
+    }
+    sent += a->SendBurst(packets);
+    ReceiveSome(*b, &received);
+  }
+  ASSERT_EQ(received.size(), bytes.size());
+  for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(received[i].bytes, bytes[i]) << i;
+}
+
+TEST_F(DpdkDriver, CountsAsErrorsWhatANeighbourThatIsNotThereShouldHaveGot) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  Address nobody = a->local_address();
+  nobody.bytes[7] = 77;
+  const std::string bytes = PatternBytes(1, 100);
+  const Transmit packet = MakePacket(nobody, bytes, PacketClass::kData);
+  ASSERT_EQ(a->SendBurst({&packet, 1}), 1u);
+  EXPECT_NE(a->next_deadline(), kNever);
+  const TimePoint deadline = TestDeadline();
+  while (a->counters().send_errors == 0 && MonotonicNow() < deadline) ReceiveRest(*a);
+  EXPECT_EQ(a->counters().send_errors, 1u);
+  EXPECT_EQ(a->next_deadline(), kNever);
+}
+
+TEST_F(DpdkDriver, TalksToTheUdpDriverThroughTheKernelsRoutesAndNeighbours) {
+  OtherNamespace other;
+  ASSERT_TRUE(other.Shell("ip link add vb mtu 9000 type veth peer name va mtu 9000 netns " +
+                          std::to_string(getpid())));
+  // The peer is two hops away: by a gateway's route, on an address that only a route leads to.
+  ASSERT_TRUE(Shell("ip addr add 10.9.0.1/24 dev va && ip link set va up && ip route add 10.8.0.0/16 via 10.9.0.2"));
+  ASSERT_TRUE(other.Shell("ip link set lo up && ip addr add 10.9.0.2/24 dev vb && ip link set vb up && "
+                          "ip addr add 10.8.0.7/32 dev vb"));
+  DpdkDriverOptions options = DpdkOptionsOf("--vdev=net_af_packet_a,iface=va");
+  options.local_address = "10.9.0.1";
+  const auto dpdk = MustOpenDpdk(options);
+  std::unique_ptr<Driver> udp;
+  other.Run([&] {
+    UdpDriverOptions udp_options;
+    udp_options.local_address = "10.8.0.7";
+    std::string error;
+    udp = OpenUdpDriver(udp_options, &error);
+    EXPECT_NE(udp, nullptr) << error;
+  });
+  ASSERT_TRUE(Reaches(*dpdk, *udp));
+  ASSERT_TRUE(Reaches(*udp, *dpdk));
+  // Nobody else gets the port, and an address without a route is an error.
+  options.port_low = options.port_high = AddressPort(dpdk->local_address());
+  std::string error;
+  EXPECT_EQ(OpenDpdk(options, &error), nullptr);
+  EXPECT_NE(error.find("in use"), std::string::npos) << error;
+  Address nowhere = udp->local_address();
+  nowhere.bytes[4] = 172;
+  const std::string bytes = PatternBytes(1, 100);
+  const Transmit packet = MakePacket(nowhere, bytes, PacketClass::kData);
+  ASSERT_EQ(dpdk->SendBurst({&packet, 1}), 1u);
+  EXPECT_EQ(dpdk->counters().send_errors, 1u);
+}
+
+TEST_F(DpdkDriver, SeesACutPacketWhateverTheSwitchLeftStale) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  const int fd = socket(AF_PACKET, SOCK_RAW | SOCK_CLOEXEC, 0);
+  ASSERT_GE(fd, 0);
+  sockaddr_ll to{};
+  to.sll_family = AF_PACKET;
+  to.sll_ifindex = static_cast<int>(if_nametoindex("vb"));
+  Address peer = a->local_address();
+  peer.bytes[7] = 2;
+  SetAddressPort(4000, &peer);
+  const std::string data = DataPacketBytes(7, 1, 0, 4096);
+  const HeaderTemplate header({2, 0, 0, 0, 0, 1}, {2, 0, 0, 0, 0, 2}, peer, a->local_address());
+  std::string frame(header.length(), '\0');
+  header.Write(11 << 2, data.size(), true, reinterpret_cast<uint8_t*>(frame.data()));
+  frame += data.substr(0, 96);
+  ASSERT_EQ(sendto(fd, frame.data(), frame.size(), 0, reinterpret_cast<const sockaddr*>(&to), sizeof(to)),
+            static_cast<ssize_t>(frame.size()));
+  close(fd);
+  const std::vector<Received> received = ReceiveCount(*a, 1);
+  ASSERT_EQ(received.size(), 1u);
+  EXPECT_EQ(received[0].bytes, data.substr(0, 96));
+  EXPECT_EQ(received[0].source, peer);
+  EXPECT_EQ(a->counters().raw_packets, 1u);
+}
+
+TEST_F(DpdkDriver, TakesPacketsAsErrorsWhileTheLinkIsDownAndSendsAgainAfterwards) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  const auto b = OpenOwn("b", "10.9.0.2/24");
+  ASSERT_TRUE(Reaches(*a, *b));
+  ASSERT_TRUE(Shell("ip link set va down"));
+  usleep(5000);
+  ReceiveRest(*a);
+  EXPECT_NE(a->description().find("link down"), std::string::npos);
+  const std::string bytes = PatternBytes(1, 4000);
+  const std::vector<Transmit> packets(64, MakePacket(b->local_address(), bytes, PacketClass::kData));
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(a->SendBurst(packets), packets.size());
+  EXPECT_EQ(a->counters().send_errors, 200u * packets.size());
+  ASSERT_TRUE(Shell("ip link set va up"));
+  EXPECT_TRUE(Reaches(*a, *b));
+}
+
+TEST_F(DpdkDriver, OutlivesItsInterface) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  auto b = OpenOwn("b", "10.9.0.2/24");
+  ASSERT_TRUE(Reaches(*a, *b));
+  ASSERT_TRUE(Shell("ip link del va"));
+  const std::string bytes = PatternBytes(1, 4000);
+  const std::vector<Transmit> packets(64, MakePacket(b->local_address(), bytes, PacketClass::kData));
+  const TimePoint deadline = TestDeadline();
+  while (a->description().find("the interface is gone") == std::string::npos && MonotonicNow() < deadline) {
+    ASSERT_EQ(a->SendBurst(packets), packets.size());
+    ReceiveRest(*a);
+  }
+  const uint64_t before = a->counters().send_errors;
+  for (int i = 0; i < 200; ++i) ASSERT_EQ(a->SendBurst(packets), packets.size());
+  EXPECT_EQ(a->counters().send_errors, before + 200 * packets.size());
+  EXPECT_EQ(ReceiveRest(*a).size(), 0u);
+  b.reset();
+  MakeVeth();
+  EXPECT_NE(OpenOwn("b", "10.9.0.2/24"), nullptr);
+}
+
+TEST_F(DpdkDriver, LosesPacketsInAFullRingAndCountsThem) {
+  MakeVeth();
+  const auto a = OpenOwn("a", "10.9.0.1/24");
+  const auto b = MustOpenDpdk(DpdkOptionsOf(
+      "--vdev=net_af_packet_b,iface=vb,blocksz=36864,framesz=4608,framecnt=64 address=10.9.0.2/24"));
+  ASSERT_TRUE(Reaches(*a, *b));
+  ReceiveRest(*b);
+  const std::string bytes = PatternBytes(1, 4000);
+  const std::vector<Transmit> packets(200, MakePacket(b->local_address(), bytes, PacketClass::kData));
+  ASSERT_EQ(a->SendBurst(packets), packets.size());
+  const size_t arrived = ReceiveRest(*b).size();
+  EXPECT_LE(arrived, 64u);
+  EXPECT_EQ(b->counters().socket_drops, packets.size() - arrived);
+}
+
+}  // namespace
+}  // namespace forgive
