@@ -4,15 +4,18 @@
 
 #include <linux/if_packet.h>
 #include <net/if.h>
+#include <rte_alarm.h>
 #include <rte_bus.h>
 #include <rte_dev.h>
 #include <rte_errno.h>
 #include <rte_flow.h>
 #include <sys/socket.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstring>
+#include <functional>
 
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/frame.h"
@@ -50,6 +53,21 @@ std::string PoolName(const char* kind) {
   return std::string("forgive_") + kind + std::to_string(number++);
 }
 
+// Runs `work` on EAL's interrupt thread, and returns when it is done.
+void OnInterruptThread(const std::function<void()>& work) {
+  struct Job {
+    const std::function<void()>& work;
+    std::atomic<bool> done{false};
+  } job{work};
+  const auto run = [](void* argument) {
+    auto* mine = static_cast<Job*>(argument);
+    mine->work();
+    mine->done.store(true, std::memory_order_release);
+  };
+  if (rte_eal_alarm_set(1, run, &job) != 0) return work();
+  while (!job.done.load(std::memory_order_acquire)) usleep(50);
+}
+
 // A segment's bookkeeping lies in its own private area, so that none is shared.
 void KeepNothing(void*, void*) {}
 
@@ -67,8 +85,16 @@ std::unique_ptr<PortDevice> PortDevice::Open(const DpdkPortOptions& options, boo
 PortDevice::~PortDevice() {
   RemoveFlows();
   if (id_ != RTE_MAX_ETHPORTS) {
-    (void)rte_eth_dev_stop(id_);
-    (void)rte_eth_dev_close(id_);
+    const auto close = [this] {
+      (void)rte_eth_dev_stop(id_);
+      (void)rte_eth_dev_close(id_);
+    };
+    // DPDK's memif frees the same things there when its peer leaves at the same moment.
+    if (options_.device.starts_with("net_memif")) {
+      OnInterruptThread(close);
+    } else {
+      close();
+    }
     (void)rte_eal_hotplug_remove(options_.is_pci() ? "pci" : "vdev", options_.name().c_str());
   }
   rte_mempool_free(gather_pool_);
