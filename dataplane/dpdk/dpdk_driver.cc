@@ -47,6 +47,7 @@ class DpdkDriver final : public Driver {
     std::string text = "dpdk " + AddressText(lane_->options.local) + ", " + port_->device().facts();
     text += ", largest datagram " + std::to_string(lane_->options.max_payload_bytes);
     text += reservation_.udp.valid() ? ", routes and neighbours of the kernel" : ", own address";
+    if (!port_->link_up()) text += ", link down";
     if (port_->gone()) text += ", the interface is gone";
     return text;
   }

@@ -18,6 +18,7 @@
 namespace forgive {
 namespace {
 
+constexpr size_t kMostLooks = 256;
 constexpr Nanoseconds kHouseInterval = Milliseconds(1);
 // As long as the kernel asks for a neighbour before it gives up.
 constexpr Nanoseconds kHoldTime = Seconds(3);
@@ -119,13 +120,15 @@ size_t Port::Receive(Lane* lane, std::span<Datagram> out) {
   out = out.first(std::min(out.size(), lane->handed_out.capacity()));
   size_t count = TakeQueued(lane, out);
   lane->drained = false;
-  while (count < out.size()) {
+  // Others' packets must not hold the caller: a null port, for one, always has some.
+  for (size_t looked = 0; count < out.size() && looked < kMostLooks;) {
     const size_t wanted = std::min(kBurst, out.size() - count);
     const size_t got = device_->Receive(std::span(arrived_).first(wanted));
     for (size_t i = 0; i < got; ++i) {
       if (i + 1 < got) rte_prefetch0(rte_pktmbuf_mtod(arrived_[i + 1], const void*));
       if (Sort(arrived_[i], lane, &out[count])) ++count;
     }
+    looked += got;
     if (got < wanted) {
       lane->drained = lane->head == lane->tail;
       break;

@@ -316,7 +316,6 @@ std::string PortDevice::facts() const {
   if (writes_ip_checksum_) text += ", IP checksum by the port";
   if (steered_) text += ring_fd_ >= 0 ? ", steered by a filter" : ", steered by rte_flow";
   if (isolated_ && !steered_) text += ", not steered: nothing will arrive";
-  if (!LinkUp()) text += ", link down";
   return text;
 }
 

@@ -117,7 +117,9 @@ TEST(DpdkFrame, ReadsNothingBehindTheEndOfAnyPrefix) {
       const Frame frame = ReadFrame(prefix.data(), prefix.size());
       const size_t headers = whole.size() - 10;
       EXPECT_EQ(frame.kind == FrameKind::kUdp, length >= headers) << length;
-      if (frame.kind == FrameKind::kUdp) EXPECT_EQ(frame.body_length, length - headers);
+      if (length >= headers) {
+        EXPECT_EQ(frame.body_length, length - headers);
+      }
     }
   }
 }
@@ -190,7 +192,8 @@ void Talk(OwnNeighbours& a, OwnNeighbours& b, TimePoint now) {
   for (size_t length = 0; (length = a.NextQuestion(now, question)) != 0;) {
     const Frame asked = ReadFrame(question.data(), length);
     const size_t answered = b.OnFrame(asked, answer);
-    if (answered != 0) EXPECT_EQ(a.OnFrame(ReadFrame(answer.data(), answered), question), 0u);
+    if (answered == 0) continue;
+    EXPECT_EQ(a.OnFrame(ReadFrame(answer.data(), answered), question), 0u);
   }
 }
 

@@ -46,14 +46,11 @@ inline std::unique_ptr<Driver> MustOpenDpdk(const DpdkDriverOptions& options) {
 // Waits until the port's link is up: the two ends of a memif find each other in the background.
 inline bool AwaitLink(Driver& driver) {
   const TimePoint deadline = TestDeadline();
-  while (driver.description().find("link down") != std::string::npos) {
-    if (MonotonicNow() > deadline) return false;
-    usleep(1000);
-  }
-  // The driver itself looks once a millisecond.
-  usleep(2000);
-  ReceiveRest(driver);
-  return true;
+  do {
+    ReceiveRest(driver);
+    if (driver.description().find("link down") == std::string::npos) return true;
+  } while (MonotonicNow() < deadline);
+  return false;
 }
 
 // Drivers in turns on two ports that are connected.
@@ -163,7 +160,7 @@ class MemifPair final : public DpdkPair {
     const char* a = ipv6 ? "fd00:9::a" : "10.9.0.1";
     const char* b = ipv6 ? "fd00:9::b" : "10.9.0.2";
     const std::string bits = ipv6 ? "/64" : "/24";
-    const std::string socket = ",id=0,socket=" + folder_ + "/memif";
+    const std::string socket = ",id=0,rsize=12,socket=" + folder_ + "/memif";
     options_[0] = DpdkOptionsOf("--vdev=net_memif_a,role=server,mac=02:00:00:00:00:0a" + socket + " address=" +
                                 (a + bits) + " neighbour=" + b + "@02:00:00:00:00:0b");
     options_[1] = DpdkOptionsOf("--vdev=net_memif_b,role=client,mac=02:00:00:00:00:0b" + socket + " address=" +
