@@ -34,7 +34,9 @@ constexpr uint32_t kSparePackets = 2048;
 constexpr uint32_t kMostMtuBytes = 9216;
 // Room of a packet: the largest of ours with all its headers, as the af_packet ring's frames have it.
 constexpr uint32_t kPacketRoom = 4608;
-constexpr uint32_t kHeaderRoom = 192;
+// What is gathered before the payload: all headers, and the transport's longest message without a payload.
+constexpr uint32_t kHeaderRoom = 128 + kMaxReportBytes;
+static_assert(kPacketRoom >= kDataHeaderBytes + kMaxPayloadBytes + kMostHeaderBytes);
 // Of ports without a wire and without an MTU that means something.
 constexpr uint32_t kMemoryMtuBytes = 9000;
 
@@ -85,15 +87,15 @@ std::unique_ptr<PortDevice> PortDevice::Open(const DpdkPortOptions& options, boo
 PortDevice::~PortDevice() {
   RemoveFlows();
   if (id_ != RTE_MAX_ETHPORTS) {
-    const auto close = [this] {
+    const auto end = [this] {
       (void)rte_eth_dev_stop(id_);
       (void)rte_eth_dev_close(id_);
     };
     // DPDK's memif frees the same things there when its peer leaves at the same moment.
     if (options_.device.starts_with("net_memif")) {
-      OnInterruptThread(close);
+      OnInterruptThread(end);
     } else {
-      close();
+      end();
     }
     (void)rte_eal_hotplug_remove(options_.is_pci() ? "pci" : "vdev", options_.name().c_str());
   }
