@@ -10,10 +10,12 @@
 #include <rte_errno.h>
 #include <rte_flow.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
+#include <cerrno>
 #include <cstring>
 #include <functional>
 
@@ -22,6 +24,7 @@
 #include "dataplane/dpdk/packet_ring.h"
 #include "dataplane/parse_number.h"
 #include "dataplane/socket_address.h"
+#include "dataplane/udp_socket.h"
 #include "transport/check.h"
 
 namespace forgive {
@@ -70,6 +73,19 @@ void OnInterruptThread(const std::function<void()>& work) {
   while (!job.done.load(std::memory_order_acquire)) usleep(50);
 }
 
+// A process that ends without closing its memif server leaves the socket's file, on which DPDK then cannot listen.
+void RemoveStaleSocket(const DpdkPortOptions& options) {
+  const std::string path = options.argument("socket");
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  const std::string role = options.argument("role");
+  if (!path.starts_with("/") || path.size() >= sizeof(name.sun_path) || (role != "server" && role != "master")) return;
+  std::memcpy(name.sun_path, path.c_str(), path.size());
+  const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  const bool refused = connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0;
+  if (refused && errno == ECONNREFUSED) unlink(path.c_str());
+}
+
 // A segment's bookkeeping lies in its own private area, so that none is shared.
 void KeepNothing(void*, void*) {}
 
@@ -110,6 +126,7 @@ bool PortDevice::Probe(std::string* error) {
   if (options_.is_pci() && name.size() == 7) name = "0000:" + name;
   const bool packet_ring = options_.device.starts_with("net_af_packet");
   const std::vector<int> before = packet_ring ? PacketSockets() : std::vector<int>{};
+  if (options_.device.starts_with("net_memif")) RemoveStaleSocket(options_);
   int failed = 0;
   if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
     id_ = RTE_MAX_ETHPORTS;

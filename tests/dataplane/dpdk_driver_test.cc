@@ -7,6 +7,7 @@
 #include <sched.h>
 #include <signal.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 
 #include <algorithm>
 #include <cstring>
@@ -134,6 +135,19 @@ TEST_F(DpdkDriver, SwallowsEverythingOnANullPort) {
   std::array<Datagram, 64> burst;
   for (int i = 0; i < 100; ++i) ASSERT_EQ(driver->ReceiveBurst(burst), 0u);
   EXPECT_EQ(driver->counters(), DriverCounters{});
+}
+
+TEST_F(DpdkDriver, ListensWhereADeadProcessLeftItsMemifSocket) {
+  const std::string folder = TemporaryFolder();
+  sockaddr_un name{};
+  name.sun_family = AF_UNIX;
+  std::strncpy(name.sun_path, (folder + "/memif").c_str(), sizeof(name.sun_path) - 1);
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&name), sizeof(name)), 0);
+  close(fd);
+  const std::string text = "--vdev=net_memif5,role=server,socket=" + folder + "/memif address=10.0.0.1/24";
+  for (int round = 0; round < 2; ++round) EXPECT_NE(MustOpenDpdk(DpdkOptionsOf(text)), nullptr);
+  EXPECT_EQ(rmdir(folder.c_str()), 0) << "the port left its socket in " << folder;
 }
 
 TEST_F(DpdkDriver, OpensAPortAgainAndKeepsNothingOpen) {
