@@ -170,14 +170,22 @@ bool KernelRoutes::Ask(void* request, uint32_t length) {
 }
 
 bool KernelRoutes::NextHop(const Address& destination, Address* hop) {
-  const uint32_t interface = watch_->index();
+  uint32_t leaves_by = 0;
+  if (!AskRoute(destination, 0, hop, &leaves_by)) return false;
+  // Where another interface shares the subnet. (Asked about one interface only, the kernel takes what it has no route
+  // to for its neighbour, so this is not the first question.)
+  return leaves_by == watch_->index() ||
+         (AskRoute(destination, watch_->index(), hop, &leaves_by) && leaves_by == watch_->index());
+}
+
+bool KernelRoutes::AskRoute(const Address& destination, uint32_t interface, Address* hop, uint32_t* leaves_by) {
   Request<rtmsg> request;
   request.header.nlmsg_type = RTM_GETROUTE;
   request.header.nlmsg_len = NLMSG_LENGTH(sizeof(rtmsg));
   request.body.rtm_family = static_cast<unsigned char>(AddressFamily(destination));
   request.body.rtm_dst_len = static_cast<unsigned char>(HostBytes(destination) * 8);
   request.Append(RTA_DST, Host(destination), HostBytes(destination));
-  request.Append(RTA_OIF, &interface, sizeof(interface));
+  if (interface != 0) request.Append(RTA_OIF, &interface, sizeof(interface));
   if (!Ask(&request, request.header.nlmsg_len)) return false;
   const auto* message = reinterpret_cast<const nlmsghdr*>(answer_.data());
   if (message->nlmsg_type != RTM_NEWROUTE || message->nlmsg_len < NLMSG_LENGTH(sizeof(rtmsg))) return false;
@@ -185,18 +193,15 @@ bool KernelRoutes::NextHop(const Address& destination, Address* hop) {
   std::memcpy(&route, answer_.data() + NLMSG_HDRLEN, sizeof(route));
   if (route.rtm_type != RTN_UNICAST) return false;
   *hop = destination;
-  bool here = true;
   VisitAttributes(answer_.data() + NLMSG_LENGTH(sizeof(rtmsg)), message->nlmsg_len - NLMSG_LENGTH(sizeof(rtmsg)),
                   [&](uint16_t type, const uint8_t* data, size_t length) {
-                    uint32_t index = 0;
                     if (type == RTA_GATEWAY && length == HostBytes(destination)) {
                       std::memcpy(hop->bytes.data() + (Host(*hop) - hop->bytes.data()), data, length);
-                    } else if (type == RTA_OIF && length == sizeof(index)) {
-                      std::memcpy(&index, data, sizeof(index));
-                      here = index == interface;
+                    } else if (type == RTA_OIF && length == sizeof(*leaves_by)) {
+                      std::memcpy(leaves_by, data, sizeof(*leaves_by));
                     }
                   });
-  return here;
+  return true;
 }
 
 bool KernelRoutes::Neighbour(const Address& hop, MacAddress* mac) {

@@ -58,6 +58,8 @@ class KernelRoutes final : public Resolver {
   // Puts one question; false: refused or no answer. The answer lies in answer_.
   bool Ask(void* request, uint32_t length);
   bool NextHop(const Address& destination, Address* hop);
+  // `interface`: only by that one; 0: any. False: nothing leads there, or it is this machine's own.
+  bool AskRoute(const Address& destination, uint32_t interface, Address* hop, uint32_t* leaves_by);
   bool Neighbour(const Address& hop, MacAddress* mac);
 
   LinkWatch* watch_;
