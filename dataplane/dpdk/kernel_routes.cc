@@ -171,7 +171,8 @@ bool KernelRoutes::Ask(void* request, uint32_t length) {
 
 bool KernelRoutes::NextHop(const Address& destination, Address* hop) {
   uint32_t leaves_by = 0;
-  if (!AskRoute(destination, 0, hop, &leaves_by)) return false;
+  const bool on_our_link = AddressScope(destination) != 0;
+  if (!on_our_link && !AskRoute(destination, 0, hop, &leaves_by)) return false;
   // Where another interface shares the subnet. (Asked about one interface only, the kernel takes what it has no route
   // to for its neighbour, so this is not the first question.)
   return leaves_by == watch_->index() ||
