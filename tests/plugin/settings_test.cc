@@ -114,7 +114,8 @@ TEST(Settings, PutEveryValueWhereItBelongs) {
 TEST(Settings, NameTheWordOfForgiveDpdkThatIsWrong) {
   const std::string error = ErrorOf({{"FORGIVE_DPDK", "--no-huge --vdef=net_null0"}});
   EXPECT_NE(error.find("\"--vdef=net_null0\" is not accepted"), std::string::npos) << error;
-  const Settings settings = Parsed({{"FORGIVE_DRIVER", "dpdk"}, {"FORGIVE_DPDK", "--vdev=net_null0 address=10.0.0.1/24"}});
+  const Settings settings =
+      Parsed({{"FORGIVE_DRIVER", "dpdk"}, {"FORGIVE_DPDK", "--vdev=net_null0 address=10.0.0.1/24"}});
   ASSERT_EQ(settings.engine.dpdk.ports.size(), 1u);
   EXPECT_EQ(settings.engine.dpdk.ports[0].address, "10.0.0.1");
 }
