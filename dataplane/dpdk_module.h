@@ -26,8 +26,8 @@ struct DpdkDriverOptions {
 };
 
 // Loads `module` (empty: libforgive_dpdk.so beside this library), starts DPDK once a process and opens the port. The
-// first thread that calls ReceiveBurst or SendBurst owns the driver, as of all drivers; drivers on one port must share
-// that thread. nullptr: *error says in one line what is wrong and what to do.
+// first thread that calls ReceiveBurst or SendBurst owns the driver, as of all drivers; drivers on one port must
+// share that thread. nullptr: *error says in one line what is wrong and what to do.
 std::unique_ptr<Driver> OpenDpdkDriver(const DpdkDriverOptions& options, const std::string& module,
                                        std::string* error);
 

@@ -25,9 +25,9 @@ struct DpdkPortOptions {
   // The port's own address: the driver then answers for it itself. Empty: the address is the kernel interface's, and
   // the kernel answers ARP and neighbour solicitations.
   std::string address;
-  uint8_t prefix_bits = 0;  // of `address`
-  std::string gateway;      // for addresses outside the prefix; empty: none
-  uint32_t mtu_bytes = 0;   // 0: the port's
+  uint8_t prefix_bits = 0;                                     // of `address`
+  std::string gateway;                                         // for addresses outside the prefix; empty: none
+  uint32_t mtu_bytes = 0;                                      // 0: the port's
   std::vector<std::pair<std::string, MacAddress>> neighbours;  // known without asking
 
   bool is_pci() const { return !device.starts_with("net_"); }
@@ -44,8 +44,8 @@ struct DpdkOptions {
 };
 
 // Words by spaces: a port is --vdev=NAME[,ARGUMENTS], --allow=PCI[,ARGUMENTS], -a PCI or a bare PCI address, and the
-// words address=, gateway=, neighbour=, mtu= after it are its own; the others are EAL's for memory. False: *error says
-// in one line which word is wrong and what is accepted.
+// words address=, gateway=, neighbour=, mtu= after it are its own; the others are EAL's for memory. False: *error
+// says in one line which word is wrong and what is accepted.
 bool ParseDpdkOptions(const std::string& text, DpdkOptions* out, std::string* error);
 
 // The port that stands for an interface where FORGIVE_DPDK names none: af_packet.

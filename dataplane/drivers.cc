@@ -60,8 +60,8 @@ std::unique_ptr<Driver> MakeDpdkDriver(const EngineOptions& options, uint32_t de
     return nullptr;
   }
   DpdkDriverOptions dpdk;
-  dpdk.port = options.dpdk.ports.empty() ? PortOfInterface(device.interface, device_index)
-                                         : options.dpdk.ports[device_index];
+  dpdk.port =
+      options.dpdk.ports.empty() ? PortOfInterface(device.interface, device_index) : options.dpdk.ports[device_index];
   dpdk.huge_pages = options.dpdk.huge_pages;
   dpdk.eal = options.dpdk.eal;
   dpdk.local_address = device.local_address;

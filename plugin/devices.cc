@@ -147,9 +147,10 @@ bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const Dpd
       const std::vector<Device> found =
           Take(addresses, family, [&](const InterfaceAddress& a) { return a.interface == port.interface; });
       if (found.empty()) {
-        *error = "FORGIVE_DPDK: interface " + port.interface + " of port " + port.name() +
-                 " is not up with an address of the family asked for; there are: " +
-                 InterfaceNames(addresses, family) + "; or give the port its own by address=IP/BITS";
+        *error =
+            "FORGIVE_DPDK: interface " + port.interface + " of port " + port.name() +
+            " is not up with an address of the family asked for; there are: " + InterfaceNames(addresses, family) +
+            "; or give the port its own by address=IP/BITS";
         return false;
       }
       device.address = found[0].address;

@@ -69,9 +69,8 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   const std::vector<InterfaceAddress> addresses = ListInterfaceAddresses();
   const DpdkOptions& dpdk = settings.engine.dpdk;
   const bool by_ports = settings.engine.driver == "dpdk" && !dpdk.ports.empty();
-  const bool selected = by_ports
-                            ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)
-                            : SelectDevices(addresses, settings.interfaces, settings.family, &devices, error);
+  const bool selected = by_ports ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)
+                                 : SelectDevices(addresses, settings.interfaces, settings.family, &devices, error);
   if (!selected) return nullptr;
   for (size_t i = 0; i < devices.size(); ++i) DescribeDevice(static_cast<int>(i), &devices[i]);
 

@@ -72,8 +72,9 @@ bool Reserve(const DpdkDriverOptions& options, UdpSockets* out, std::string* err
   udp.coalescing = false;
   if (!OpenUdpSockets(udp, out, error)) return false;
   if (out->interface == "lo") {
-    *error = "driver dpdk does not run over lo, which has no Ethernet addresses: choose another interface, or "
-             "FORGIVE_DRIVER=udp";
+    *error =
+        "driver dpdk does not run over lo, which has no Ethernet addresses: choose another interface, or "
+        "FORGIVE_DRIVER=udp";
     return false;
   }
   if (out->interface != options.port.interface) {

@@ -20,10 +20,10 @@ inline constexpr size_t kUdpHeaderBytes = 8;
 inline constexpr size_t kMostHeaderBytes = kEthernetHeaderBytes + kIpv6HeaderBytes + kUdpHeaderBytes;
 
 enum class FrameKind : uint8_t {
-  kOther,       // nothing that this driver reads
-  kUdp,         // whole or cut
-  kArp,         // IPv4 over Ethernet
-  kNeighbour,   // a neighbour solicitation or advertisement
+  kOther,      // nothing that this driver reads
+  kUdp,        // whole or cut
+  kArp,        // IPv4 over Ethernet
+  kNeighbour,  // a neighbour solicitation or advertisement
 };
 
 struct Frame {
@@ -32,7 +32,7 @@ struct Frame {
   const uint8_t* body = nullptr;  // UDP payload; the ARP packet; the ICMPv6 message
   size_t body_length = 0;         // of UDP: the least of what frame, IP header and UDP header say
   uint8_t traffic_class = 0;
-  bool stale = false;        // the UDP header or the IP header says that there should be more
+  bool stale = false;         // the UDP header or the IP header says that there should be more
   bool longer_by_ip = false;  // the IP header does
   // As socket addresses; ports only of UDP. Link-local sources have no scope yet.
   Address source;

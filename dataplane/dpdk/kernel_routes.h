@@ -43,8 +43,8 @@ class LinkWatch {
 // Next hops out of one interface.
 class KernelRoutes final : public Resolver {
  public:
-  // `watch` must outlive it. By `asking_fd`, a UDP socket of the own address of which it takes a duplicate, the kernel
-  // is made to ask for a neighbour: an empty datagram goes to the discard port. nullptr: *error says why.
+  // `watch` must outlive it. By `asking_fd`, a UDP socket of the own address of which it takes a duplicate, the
+  // kernel is made to ask for a neighbour: an empty datagram goes to the discard port. nullptr: *error says why.
   static std::unique_ptr<KernelRoutes> Open(LinkWatch* watch, int asking_fd, std::string* error);
 
   Hop Resolve(const Address& destination, TimePoint now) override;

@@ -225,9 +225,9 @@ void Port::Resolve(Lane* lane, Destination* destination) {
   destination->state = hop.state;
   destination->generation = hop.state == HopState::kAsked ? 0 : generation_;
   destination->ask_again = now + (hop.state == HopState::kAsked ? kAskAgain : kNoRouteAgain);
-  destination->header = hop.state == HopState::kKnown ? HeaderTemplate(device_->mac(), hop.mac, lane->options.local,
-                                                                       destination->address)
-                                                      : HeaderTemplate();
+  destination->header = hop.state == HopState::kKnown
+                            ? HeaderTemplate(device_->mac(), hop.mac, lane->options.local, destination->address)
+                            : HeaderTemplate();
 }
 
 Port::Placed Port::Place(Lane* lane, const Transmit& packet, Burst* burst) {

@@ -79,7 +79,8 @@ void RemoveStaleSocket(const DpdkPortOptions& options) {
   sockaddr_un name{};
   name.sun_family = AF_UNIX;
   const std::string role = options.argument("role");
-  if (!path.starts_with("/") || path.size() >= sizeof(name.sun_path) || (role != "server" && role != "master")) return;
+  if (!path.starts_with("/") || path.size() >= sizeof(name.sun_path) || (role != "server" && role != "master"))
+    return;
   std::memcpy(name.sun_path, path.c_str(), path.size());
   const UniqueFd fd(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   const bool refused = connect(fd.get(), reinterpret_cast<const sockaddr*>(&name), sizeof(name)) != 0;
@@ -214,7 +215,8 @@ bool PortDevice::Configure(std::string* error) {
       !options_.device.starts_with("net_null")) {
     return refused("packets of several segments, though it is a software port", -ENOTSUP);
   }
-  if (const int failed = rte_eth_rx_queue_setup(id_, 0, receive, SOCKET_ID_ANY, nullptr, receive_pool_); failed != 0) {
+  if (const int failed = rte_eth_rx_queue_setup(id_, 0, receive, SOCKET_ID_ANY, nullptr, receive_pool_);
+      failed != 0) {
     return refused("a receive queue", failed);
   }
   if (const int failed = rte_eth_tx_queue_setup(id_, 0, send, SOCKET_ID_ANY, nullptr); failed != 0) {
@@ -310,9 +312,8 @@ void PortDevice::SteerFlows(std::span<const Address> places) {
     rte_flow_item_udp udp_mask{};
     std::memcpy(&udp_spec.hdr.dst_port, place.bytes.data() + 2, 2);
     udp_mask.hdr.dst_port = UINT16_MAX;
-    const rte_flow_item ip_item =
-        ipv6 ? rte_flow_item{RTE_FLOW_ITEM_TYPE_IPV6, &ipv6_spec, nullptr, &ipv6_mask}
-             : rte_flow_item{RTE_FLOW_ITEM_TYPE_IPV4, &ipv4_spec, nullptr, &ipv4_mask};
+    const rte_flow_item ip_item = ipv6 ? rte_flow_item{RTE_FLOW_ITEM_TYPE_IPV6, &ipv6_spec, nullptr, &ipv6_mask}
+                                       : rte_flow_item{RTE_FLOW_ITEM_TYPE_IPV4, &ipv4_spec, nullptr, &ipv4_mask};
     const rte_flow_item pattern[] = {{RTE_FLOW_ITEM_TYPE_ETH, nullptr, nullptr, nullptr},
                                      ip_item,
                                      {RTE_FLOW_ITEM_TYPE_UDP, &udp_spec, nullptr, &udp_mask},

@@ -67,8 +67,8 @@ class DpdkDriver : public testing::Test {
     ASSERT_TRUE(Shell("ip link set va addrgenmode none up && ip link set vb addrgenmode none up"));
   }
   static std::unique_ptr<Driver> OpenOwn(const char* side, const std::string& address) {
-    return MustOpenDpdk(DpdkOptionsOf(std::string("--vdev=net_af_packet_") + side + ",iface=v" + side +
-                                      " address=" + address));
+    return MustOpenDpdk(
+        DpdkOptionsOf(std::string("--vdev=net_af_packet_") + side + ",iface=v" + side + " address=" + address));
   }
 };
 
@@ -214,12 +214,13 @@ TEST_F(DpdkDriver, CountsAsErrorsWhatANeighbourThatIsNotThereShouldHaveGot) {
 
 TEST_F(DpdkDriver, TalksToTheUdpDriverThroughTheKernelsRoutesAndNeighbours) {
   OtherNamespace other;
-  ASSERT_TRUE(other.Shell("ip link add vb mtu 9000 type veth peer name va mtu 9000 netns " +
-                          std::to_string(getpid())));
+  ASSERT_TRUE(
+      other.Shell("ip link add vb mtu 9000 type veth peer name va mtu 9000 netns " + std::to_string(getpid())));
   // The peer is two hops away: by a gateway's route, on an address that only a route leads to.
   ASSERT_TRUE(Shell("ip addr add 10.9.0.1/24 dev va && ip link set va up && ip route add 10.8.0.0/16 via 10.9.0.2"));
-  ASSERT_TRUE(other.Shell("ip link set lo up && ip addr add 10.9.0.2/24 dev vb && ip link set vb up && "
-                          "ip addr add 10.8.0.7/32 dev vb"));
+  ASSERT_TRUE(
+      other.Shell("ip link set lo up && ip addr add 10.9.0.2/24 dev vb && ip link set vb up && "
+                  "ip addr add 10.8.0.7/32 dev vb"));
   DpdkDriverOptions options = DpdkOptionsOf("--vdev=net_af_packet_a,iface=va");
   options.local_address = "10.9.0.1";
   const auto dpdk = MustOpenDpdk(options);
@@ -314,8 +315,8 @@ TEST_F(DpdkDriver, OutlivesItsInterface) {
 TEST_F(DpdkDriver, LosesPacketsInAFullRingAndCountsThem) {
   MakeVeth();
   const auto a = OpenOwn("a", "10.9.0.1/24");
-  const auto b = MustOpenDpdk(DpdkOptionsOf(
-      "--vdev=net_af_packet_b,iface=vb,blocksz=36864,framesz=4608,framecnt=64 address=10.9.0.2/24"));
+  const auto b = MustOpenDpdk(
+      DpdkOptionsOf("--vdev=net_af_packet_b,iface=vb,blocksz=36864,framesz=4608,framecnt=64 address=10.9.0.2/24"));
   ASSERT_TRUE(Reaches(*a, *b));
   ReceiveRest(*b);
   const std::string bytes = PatternBytes(1, 4000);

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // Tests of what the dpdk driver does without DPDK: options, frames, neighbours, the cache of places.
-#include "dataplane/dpdk/frame.h"
-
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 
 #include <cstring>
 
 #include "dataplane/clock.h"
+#include "dataplane/dpdk/frame.h"
 #include "dataplane/dpdk/lane.h"
 #include "dataplane/dpdk/own_neighbours.h"
 #include "dataplane/socket_address.h"
@@ -88,7 +87,8 @@ TEST(DpdkFrame, TakesTheLeastOfWhatFrameIpAndUdpSay) {
     EXPECT_EQ(Body(frame), payload.substr(0, 100));
     EXPECT_TRUE(frame.stale && frame.longer_by_ip);
     uint8_t* ip = bytes.data() + kEthernetHeaderBytes;
-    WriteBigEndian16(static_cast<uint32_t>(100 + kUdpHeaderBytes + (ipv6 ? 0 : kIpv4HeaderBytes)), ip + (ipv6 ? 4 : 2));
+    WriteBigEndian16(static_cast<uint32_t>(100 + kUdpHeaderBytes + (ipv6 ? 0 : kIpv4HeaderBytes)),
+                     ip + (ipv6 ? 4 : 2));
     bytes.resize(headers + 120);  // the IP length was, and the frame has a trailer
     frame = ReadFrame(bytes.data(), bytes.size());
     EXPECT_EQ(Body(frame), payload.substr(0, 100));

@@ -16,8 +16,8 @@
 
 namespace forgive {
 
-inline constexpr const char* kDpdkNetworks[] = {"packet_own",    "packet_own_ipv6", "packet_kernel",
-                                                "packet_kernel_ipv6", "memif",     "memif_ipv6"};
+inline constexpr const char* kDpdkNetworks[] = {"packet_own",         "packet_own_ipv6", "packet_kernel",
+                                                "packet_kernel_ipv6", "memif",           "memif_ipv6"};
 
 // The options of one port as FORGIVE_DPDK would say them.
 inline DpdkDriverOptions DpdkOptionsOf(const std::string& text, const std::string& kernel_address = "") {
@@ -91,8 +91,9 @@ class DpdkPair : public Network {
 class PacketOwnPair final : public DpdkPair {
  public:
   explicit PacketOwnPair(bool ipv6) {
-    EXPECT_TRUE(Shell("ip link add va mtu 9000 address 02:00:00:00:00:0a type veth peer name vb mtu 9000 address "
-                      "02:00:00:00:00:0b"));
+    EXPECT_TRUE(
+        Shell("ip link add va mtu 9000 address 02:00:00:00:00:0a type veth peer name vb mtu 9000 address "
+              "02:00:00:00:00:0b"));
     EXPECT_TRUE(Shell("ip link set va addrgenmode none up && ip link set vb addrgenmode none up"));
     const char* a = ipv6 ? "fd00:9::a" : "10.9.0.1";
     const char* b = ipv6 ? "fd00:9::b" : "10.9.0.2";
@@ -114,8 +115,8 @@ class PacketKernelPair final : public DpdkPair {
  public:
   explicit PacketKernelPair(bool ipv6) {
     EXPECT_TRUE(other_.valid());
-    EXPECT_TRUE(other_.Shell("ip link add vb mtu 9000 type veth peer name va mtu 9000 netns " +
-                             std::to_string(getpid())));
+    EXPECT_TRUE(
+        other_.Shell("ip link add vb mtu 9000 type veth peer name va mtu 9000 netns " + std::to_string(getpid())));
     const std::string a = ipv6 ? "fd00:9::a" : "10.9.0.1";
     const std::string b = ipv6 ? "fd00:9::b" : "10.9.0.2";
     const std::string bits = ipv6 ? "/64" : "/24";
@@ -161,10 +162,10 @@ class MemifPair final : public DpdkPair {
     const char* b = ipv6 ? "fd00:9::b" : "10.9.0.2";
     const std::string bits = ipv6 ? "/64" : "/24";
     const std::string socket = ",id=0,rsize=12,socket=" + folder_ + "/memif";
-    options_[0] = DpdkOptionsOf("--vdev=net_memif_a,role=server,mac=02:00:00:00:00:0a" + socket + " address=" +
-                                (a + bits) + " neighbour=" + b + "@02:00:00:00:00:0b");
-    options_[1] = DpdkOptionsOf("--vdev=net_memif_b,role=client,mac=02:00:00:00:00:0b" + socket + " address=" +
-                                (b + bits) + " neighbour=" + a + "@02:00:00:00:00:0a");
+    options_[0] = DpdkOptionsOf("--vdev=net_memif_a,role=server,mac=02:00:00:00:00:0a" + socket +
+                                " address=" + (a + bits) + " neighbour=" + b + "@02:00:00:00:00:0b");
+    options_[1] = DpdkOptionsOf("--vdev=net_memif_b,role=client,mac=02:00:00:00:00:0b" + socket +
+                                " address=" + (b + bits) + " neighbour=" + a + "@02:00:00:00:00:0a");
     Begin();
   }
   ~MemifPair() override {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// What the sanitizers are to pass over in the tests of the dpdk driver: DPDK's own libraries, which are not built with
-// them. Everything of ours is checked.
+// What the sanitizers are to pass over in the tests of the dpdk driver: DPDK's own libraries, which are not built
+// with them. Everything of ours is checked.
 
 // Environment and hotplug keep small strings for the life of the process.
 extern "C" __attribute__((visibility("default"))) const char* __lsan_default_suppressions() {

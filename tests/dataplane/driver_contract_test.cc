@@ -269,9 +269,8 @@ TEST_P(DriverContract, DescribesItselfInOneLine) {
 #ifdef FORGIVE_TEST_DPDK
 const auto kNetworks = testing::ValuesIn(kDpdkNetworks);
 #else
-const auto kNetworks =
-    testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "uring_ipv4", "uring_ipv6",
-                    "uring_ipv4_plain", "uring_ipv6_plain", "memory", "faultless");
+const auto kNetworks = testing::Values("udp_ipv4", "udp_ipv6", "udp_ipv4_plain", "udp_ipv6_plain", "uring_ipv4",
+                                       "uring_ipv6", "uring_ipv4_plain", "uring_ipv6_plain", "memory", "faultless");
 #endif
 INSTANTIATE_TEST_SUITE_P(Drivers, DriverContract, kNetworks,
                          [](const auto& instance) { return std::string(instance.param); });
