@@ -85,7 +85,7 @@ Outcome DriverName(const std::string& text, Settings* out) {
 // What is wrong with it is said by CheckTogether, word by word.
 Outcome DpdkPorts(const std::string& text, Settings* out) {
   (void)ParseDpdkOptions(text, &out->engine.dpdk, &out->dpdk_error);
-  return Outcome::kOk;
+  return Good(!text.empty());
 }
 
 Outcome CongestionControlName(const std::string& text, Settings* out) {
