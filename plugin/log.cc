@@ -36,6 +36,8 @@ void Log(LogLevel level, const char* format, ...) {
   va_start(arguments, format);
   std::vsnprintf(line, sizeof(line), format, arguments);
   va_end(arguments);
+  // Values of variables and names of files may hold a line's end; ours is one line all the same.
+  for (char* c = line; *c != '\0'; ++c) *c = static_cast<unsigned char>(*c) < 0x20 || *c == 0x7f ? '?' : *c;
   if (const nccl::Logger logger = logger_of_nccl.load(std::memory_order_acquire)) {
     logger(NcclLevel(level), nccl::kSubsystemInit | nccl::kSubsystemNet, __FILE_NAME__, __LINE__, "NET/FORGIVE : %s",
            line);

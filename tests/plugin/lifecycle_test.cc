@@ -223,6 +223,13 @@ INSTANTIATE_TEST_SUITE_P(All, PluginEnvironment, ::testing::ValuesIn(kBadValues)
   return std::string(parameter.param.name) + "_" + std::to_string(parameter.index);
 });
 
+TEST(PluginEnvironment, ALinesEndInAValueDoesNotMakeTwoLines) {
+  ExpectInChild({{"FORGIVE_DRIVER", "udp\n2"}}, [] {
+    EXPECT_NE(InitWith(8), nccl::kSuccess);
+    EXPECT_TRUE(LogContains("FORGIVE_DRIVER=udp?2: accepted"));
+  });
+}
+
 TEST(PluginEnvironment, AFailedInitMayBeTriedAgainWithABetterValue) {
   ExpectInChild({{"FORGIVE_P_LOW", "two"}}, [] {
     EXPECT_NE(InitWith(8), nccl::kSuccess);
