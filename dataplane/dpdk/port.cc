@@ -35,9 +35,10 @@ std::map<std::string, std::weak_ptr<Port>>& Ports() {
 
 std::shared_ptr<Port> Port::Open(const DpdkPortOptions& options, const Address& local, int asking_fd,
                                  std::string* error) {
-  const std::lock_guard<std::mutex> lock(ports_mutex);
-  std::weak_ptr<Port>& known = Ports()[options.name()];
-  if (std::shared_ptr<Port> open = known.lock(); open != nullptr) return open;
+  {
+    const std::lock_guard<std::mutex> lock(ports_mutex);
+    if (std::shared_ptr<Port> open = Ports()[options.name()].lock(); open != nullptr) return open;
+  }
   std::shared_ptr<Port> port(new Port);
   if (!options.interface.empty()) {
     port->watch_ = LinkWatch::Open(options.interface, asking_fd >= 0, error);
@@ -54,7 +55,8 @@ std::shared_ptr<Port> Port::Open(const DpdkPortOptions& options, const Address& 
   }
   port->waiting_.reserve(kMostWaiting);
   port->house_cycles_ = rte_get_tsc_hz() / 1000;
-  known = port;
+  const std::lock_guard<std::mutex> lock(ports_mutex);
+  Ports()[options.name()] = port;
   return port;
 }
 

@@ -19,6 +19,7 @@
 #include <cstring>
 #include <functional>
 
+#include "dataplane/clock.h"
 #include "dataplane/dpdk/eal.h"
 #include "dataplane/dpdk/frame.h"
 #include "dataplane/dpdk/packet_ring.h"
@@ -42,6 +43,7 @@ constexpr uint32_t kHeaderRoom = 128 + kMaxReportBytes;
 static_assert(kPacketRoom >= kDataHeaderBytes + kMaxPayloadBytes + kMostHeaderBytes);
 // Of ports without a wire and without an MTU that means something.
 constexpr uint32_t kMemoryMtuBytes = 9000;
+constexpr Nanoseconds kServerPatience = Seconds(10);
 
 // Ports whose tx_burst has copied the packet when it returns: the payload need not stay.
 bool CopiesAtSend(const DpdkPortOptions& options) {
@@ -222,10 +224,24 @@ bool PortDevice::Configure(std::string* error) {
   if (const int failed = rte_eth_tx_queue_setup(id_, 0, send, SOCKET_ID_ANY, nullptr); failed != 0) {
     return refused("a send queue", failed);
   }
-  if (const int failed = rte_eth_dev_start(id_); failed != 0) return refused("to start", failed);
+  if (const int failed = Start(); failed != 0) return refused("to start", failed);
   // Neighbour solicitations come to multicast addresses.
   if (!kernel_address_) (void)rte_eth_allmulticast_enable(id_);
   return true;
+}
+
+// A memif client starts only where its server listens, and the two are started in any order.
+int PortDevice::Start() {
+  const std::string role = options_.argument("role");
+  const bool client = options_.device.starts_with("net_memif") && role != "server" && role != "master";
+  const TimePoint give_up = MonotonicNow() + kServerPatience;
+  int failed = rte_eth_dev_start(id_);
+  while (failed != 0 && client && MonotonicNow() < give_up) {
+    usleep(20000);
+    (void)TakeEalComplaints();
+    failed = rte_eth_dev_start(id_);
+  }
+  return failed;
 }
 
 rte_mbuf* PortDevice::AllocateSend(size_t header_bytes, const Transmit& packet, uint8_t** header) {

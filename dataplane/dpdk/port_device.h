@@ -59,6 +59,7 @@ class PortDevice {
   explicit PortDevice(const DpdkPortOptions& options) : options_(options) {}
   bool Probe(std::string* error);
   bool Configure(std::string* error);
+  int Start();
   bool MakePools(uint16_t receive_packets, uint16_t send_packets, std::string* error);
   void SteerRing(std::span<const Address> places);
   void SteerFlows(std::span<const Address> places);
