@@ -237,8 +237,9 @@ Port::Placed Port::Place(Lane* lane, const Transmit& packet, Burst* burst) {
   const size_t bytes = packet.header_length + packet.payload_length;
   Destination& destination = lane->destinations.Find(packet.destination);
   const bool data = packet.packet_class == PacketClass::kData;
+  const uint8_t dscp_data = packet.dscp == kDscpOfDriver ? options.dscp_data : packet.dscp;
   const auto traffic_class =
-      static_cast<uint8_t>(data ? options.dscp_data << 2 | options.data_ecn : options.dscp_control << 2);
+      static_cast<uint8_t>(data ? dscp_data << 2 | options.data_ecn : options.dscp_control << 2);
   if (destination.generation != generation_) {
     Address place = packet.destination;
     SetAddressScope(0, &place);
