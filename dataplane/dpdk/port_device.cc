@@ -230,18 +230,21 @@ bool PortDevice::Configure(std::string* error) {
   return true;
 }
 
-// A memif client starts only where its server listens, and the two are started in any order.
+// A memif client starts only where its server listens, and one that the server refused, since that was still starting
+// itself, does not try again; the two are started in any order.
 int PortDevice::Start() {
   const std::string role = options_.argument("role");
-  const bool client = options_.device.starts_with("net_memif") && role != "server" && role != "master";
+  if (!options_.device.starts_with("net_memif") || role == "server" || role == "master")
+    return rte_eth_dev_start(id_);
   const TimePoint give_up = MonotonicNow() + kServerPatience;
-  int failed = rte_eth_dev_start(id_);
-  while (failed != 0 && client && MonotonicNow() < give_up) {
+  while (true) {
+    const int failed = rte_eth_dev_start(id_);
+    for (int looks = 0; failed == 0 && looks < 25 && !LinkUp(); ++looks) usleep(20000);
+    if (MonotonicNow() >= give_up || (failed == 0 && LinkUp())) return failed;
+    if (failed == 0) (void)rte_eth_dev_stop(id_);
     usleep(20000);
     (void)TakeEalComplaints();
-    failed = rte_eth_dev_start(id_);
   }
-  return failed;
 }
 
 rte_mbuf* PortDevice::AllocateSend(size_t header_bytes, const Transmit& packet, uint8_t** header) {
