@@ -11,9 +11,7 @@ namespace {
 
 constexpr Picoseconds kCloseRetry{100'000'000};
 
-constexpr int64_t kPicosecondsPerMicrosecond = 1'000'000;
-
-Picoseconds FromMicroseconds(uint64_t n) { return {static_cast<int64_t>(n) * kPicosecondsPerMicrosecond}; }
+Picoseconds FromMicroseconds(uint64_t n) { return {static_cast<int64_t>(n) * 1000000}; }
 
 }  // namespace
 
@@ -125,7 +123,7 @@ void Training::EndTensor(SimTime now, uint32_t index) {
 
 // Ranks are never quite in step. The same rank and step wait as long under every policy.
 void Training::WaitForGradient(SimTime now, uint32_t index) {
-  const uint64_t most = plan_.workload.gradient_skew_us * kPicosecondsPerMicrosecond;
+  const auto most = static_cast<uint64_t>(FromMicroseconds(plan_.workload.gradient_skew_us).value);
   if (most == 0) {
     BeginGradient(now, index);
     return;
