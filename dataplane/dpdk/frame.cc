@@ -30,9 +30,7 @@ Address Ipv4Address(const uint8_t* host, uint16_t port) {
   address.sin_family = AF_INET;
   address.sin_port = htons(port);
   std::memcpy(&address.sin_addr, host, sizeof(address.sin_addr));
-  Address out;
-  std::memcpy(out.bytes.data(), &address, sizeof(address));
-  return out;
+  return ToAddress(reinterpret_cast<const sockaddr*>(&address));
 }
 
 Address Ipv6Address(const uint8_t* host, uint16_t port) {
@@ -40,9 +38,7 @@ Address Ipv6Address(const uint8_t* host, uint16_t port) {
   address.sin6_family = AF_INET6;
   address.sin6_port = htons(port);
   std::memcpy(&address.sin6_addr, host, sizeof(address.sin6_addr));
-  Address out;
-  std::memcpy(out.bytes.data(), &address, sizeof(address));
-  return out;
+  return ToAddress(reinterpret_cast<const sockaddr*>(&address));
 }
 
 // `length` bytes are there from the UDP header on; the IP header announced `by_ip`.
