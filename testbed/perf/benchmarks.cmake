@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# The benchmarks of single rooms, by google-benchmark.
+# The benchmarks: the core by google-benchmark, engines and drivers by programs that take their ceilings in turns.
 find_package(benchmark QUIET)
 if(benchmark_FOUND)
   add_executable(core_bench core_bench.cc)
@@ -7,3 +7,18 @@ if(benchmark_FOUND)
 else()
   message(STATUS "core_bench is not built: google-benchmark (libbenchmark-dev) is missing")
 endif()
+
+if(NOT (CLI11_FOUND AND fmt_FOUND AND nlohmann_json_FOUND))
+  message(STATUS "engine_bench and driver_bench are not built: they need what forgive_perf needs")
+  return()
+endif()
+add_library(forgive_bench STATIC bench/raw_driver.cc bench/tcp_stream.cc bench/transfer.cc bench/turns.cc bench/wires.cc)
+target_link_libraries(forgive_bench PUBLIC forgive_dataplane fmt::fmt nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
+file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/forgive_bench/testbed)
+forgive_room(forgive_bench testbed/perf)
+forgive_headers(forgive_bench PUBLIC testbed/entry_lib/command_line.h testbed/entry_lib/standard_streams.h)
+target_include_directories(forgive_bench SYSTEM PUBLIC ${cli11_include})
+add_executable(engine_bench bench/engine_bench.cc)
+target_link_libraries(engine_bench PRIVATE forgive_flags forgive_bench)
+add_executable(driver_bench bench/driver_bench.cc)
+target_link_libraries(driver_bench PRIVATE forgive_flags forgive_bench)

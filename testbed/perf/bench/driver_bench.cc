@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: Apache-2.0
+// One driver over a wire: engines, beside the driver alone and a stream of TCP on the same wire, in turns.
+#include <malloc.h>
+#include <unistd.h>
+
+#include "testbed/perf/bench/program.h"
+#include "testbed/perf/bench/raw_driver.h"
+#include "testbed/perf/bench/tcp_stream.h"
+#include "testbed/perf/bench/transfer.h"
+#include "testbed/perf/bench/turns.h"
+#include "testbed/perf/bench/wires.h"
+
+namespace forgive::perf {
+namespace {
+
+struct Options {
+  std::string driver = "udp", network = "veth", dpdk_module, json_file;
+  uint32_t rounds = 5;
+  uint32_t connections = 64;
+  double seconds = 1;
+  double idle_seconds = 2;
+};
+
+// Two engines, one at each end of the wire.
+struct Pair {
+  explicit Pair(Wire& wire) {
+    for (int end = 0; end < 2; ++end) {
+      wire.At(end, [&] {
+        std::string error;
+        engines[end] = Engine::Start(wire.OptionsAt(end), &error);
+        if (engines[end] == nullptr) throw RunError(error);
+      });
+    }
+  }
+  std::unique_ptr<Engine> engines[2];
+};
+
+// The module as the build lays it, beside the plugin.
+std::string ModuleOfBuild() {
+  char self[4096];
+  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
+  if (length < 0) return "";
+  const std::string path(self, static_cast<size_t>(length));
+  return path.substr(0, path.rfind("/testbed/")) + "/plugin/libforgive_dpdk.so";
+}
+
+bool Parse(int argc, char** argv, Options* options) {
+  CLI::App app("Engines over one driver, beside the driver alone and iperf3's TCP, in turns", "driver_bench");
+  app.add_option("--driver", options->driver, "udp, uring or dpdk")->required();
+  app.add_option("--network", options->network, "veth between two namespaces, or memif (dpdk only)");
+  AddNumber(app, "--rounds", options->rounds, "turns of each contestant (5)");
+  AddNumber(app, "--seconds", options->seconds, "length of a turn (1)");
+  AddNumber(app, "--connections", options->connections, "of the engine with many; 1: leave it out (64)");
+  AddNumber(app, "--idle-seconds", options->idle_seconds, "how long idle engines are watched; 0: not (2)");
+  app.add_option("--dpdk-module", options->dpdk_module, "libforgive_dpdk.so, if not the build's");
+  app.add_option("--json", options->json_file, "write the figures to this file");
+  if (!ParseCommandLine(app, argc, argv)) return false;
+  CheckTurns(options->rounds, options->seconds);
+  if (options->driver != "udp" && options->driver != "uring" && options->driver != "dpdk") {
+    throw UsageError("--driver " + options->driver + ": no such driver; give udp, uring or dpdk");
+  }
+  if (options->network != "veth" && (options->network != "memif" || options->driver != "dpdk")) {
+    throw UsageError("--network " + options->network + ": give veth, or memif with --driver dpdk");
+  }
+  if (options->connections == 0 || options->connections > 1024) throw UsageError("--connections: give 1 to 1024");
+  if (!(options->idle_seconds >= 0 && options->idle_seconds <= 60)) throw UsageError("--idle-seconds: give 0 to 60");
+  if (options->dpdk_module.empty()) options->dpdk_module = ModuleOfBuild();
+  return true;
+}
+
+TransferShape Shape(uint32_t connections) {
+  TransferShape shape;
+  shape.connections = connections;
+  if (connections > 1) shape.messages_ahead = 2;
+  return shape;
+}
+
+double HeapBytes() {
+  const struct mallinfo2 info = mallinfo2();
+  return static_cast<double>(info.uordblks) + static_cast<double>(info.hblkhd);
+}
+
+// Without the messages' own memory. Both ends are in this process.
+double BytesPerConnectionEnd(Wire& wire, uint32_t connections) {
+  const Pair pair(wire);
+  TransferShape shape = Shape(connections);
+  shape.memory_bytes = shape.message_bytes;
+  const double before = HeapBytes();
+  const Transfer transfer(*pair.engines[0], *pair.engines[1], shape);
+  return (HeapBytes() - before - 2.0 * static_cast<double>(shape.memory_bytes)) / (2.0 * connections);
+}
+
+double EngineGigabits(Wire& wire, uint32_t connections, double seconds) {
+  const Pair pair(wire);
+  Transfer transfer(*pair.engines[0], *pair.engines[1], Shape(connections));
+  return transfer.Run(0.2, seconds).GigabitsPerSecond();
+}
+
+// Percent of a CPU that one engine takes while nothing is posted, with a connection that has been used.
+double IdlePercent(Wire& wire, double seconds) {
+  const Pair pair(wire);
+  Transfer transfer(*pair.engines[0], *pair.engines[1], Shape(1));
+  transfer.Run(0, 0.1);
+  usleep(500000);
+  const double begin = WallSeconds();
+  const double begin_cpu = ProcessCpuSeconds();
+  usleep(static_cast<useconds_t>(seconds * 1e6));
+  return 100 * (ProcessCpuSeconds() - begin_cpu) / (WallSeconds() - begin) / 2;
+}
+
+nlohmann::json Ratios(const Turns& turns) {
+  nlohmann::json ratios = {{"engine/raw", turns.Ratio("engine", "raw")}};
+  if (turns.Has("tcp")) ratios["engine/tcp"] = turns.Ratio("engine", "tcp");
+  if (turns.Has("many")) ratios["many/engine"] = turns.Ratio("many", "engine");
+  return ratios;
+}
+
+int Run(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, &options)) return kExitOk;
+  const auto wire =
+      options.network == "veth" ? MakeVeth(options.driver, options.dpdk_module) : MakeMemif(options.dpdk_module);
+  Turns turns;
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    turns.Add("raw", "Gbit/s", RunRawDriver(*wire, 0.2, options.seconds).GigabitsPerSecond());
+    turns.Add("engine", "Gbit/s", EngineGigabits(*wire, 1, options.seconds));
+    if (options.connections > 1) {
+      turns.Add("many", "Gbit/s", EngineGigabits(*wire, options.connections, options.seconds));
+    }
+    if (!wire->KernelAddressAt(1).empty()) turns.Add("tcp", "Gbit/s", RunTcpStream(*wire, options.seconds));
+  }
+  if (options.idle_seconds > 0) turns.Add("idle", "% CPU", IdlePercent(*wire, options.idle_seconds));
+  if (options.connections > 1) {
+    turns.Add("memory", "KiB", BytesPerConnectionEnd(*wire, options.connections) / 1024);
+  }
+  fmt::print("{} over {}: 4,096-byte segments, CRC on; many: {} connections\n", options.driver, options.network,
+             options.connections);
+  turns.Print();
+  const nlohmann::json ratios = Ratios(turns);
+  for (const auto& [name, ratio] : ratios.items()) fmt::print("{} {:.3f}  ", name, ratio.get<double>());
+  fmt::print("\n");
+  WriteJsonFile(options.json_file, {{"program", "driver_bench"},
+                                    {"driver", options.driver},
+                                    {"network", options.network},
+                                    {"connections", options.connections},
+                                    {"figures", turns.Json()},
+                                    {"ratios", ratios}});
+  return kExitOk;
+}
+
+}  // namespace
+}  // namespace forgive::perf
+
+int main(int argc, char** argv) { return forgive::perf::RunProgram("driver_bench", argc, argv, forgive::perf::Run); }

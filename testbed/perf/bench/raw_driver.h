@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: Apache-2.0
+// A driver's ceiling: data packets from one driver to another without any protocol.
+#ifndef FORGIVE_TESTBED_PERF_BENCH_RAW_DRIVER_H_
+#define FORGIVE_TESTBED_PERF_BENCH_RAW_DRIVER_H_
+
+#include "testbed/perf/bench/transfer.h"
+#include "testbed/perf/bench/wires.h"
+
+namespace forgive::perf {
+
+// Opens a driver at both ends of the wire, made as an engine makes it, and sends full data packets in bursts from end
+// 0 to end 1, each end in a thread of its own. No more than an engine's window is on the way; that window is kept by
+// a counter in memory instead of reports. `bytes` are payload bytes that arrived. Throws RunError.
+Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds);
+
+}  // namespace forgive::perf
+
+#endif  // FORGIVE_TESTBED_PERF_BENCH_RAW_DRIVER_H_

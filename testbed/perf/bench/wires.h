@@ -1,0 +1,33 @@
+// SPDX-License-Identifier: Apache-2.0
+// What driver_bench runs over: a veth pair between two network namespaces, or a pair of memif ports.
+#ifndef FORGIVE_TESTBED_PERF_BENCH_WIRES_H_
+#define FORGIVE_TESTBED_PERF_BENCH_WIRES_H_
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "dataplane/engine.h"
+
+namespace forgive::perf {
+
+// Two ends, 0 and 1. Everything that is made ends with the object or, at the latest, with the process.
+class Wire {
+ public:
+  virtual ~Wire() = default;
+  // Runs `work` where that end's interface is, in a thread of its own; rethrows what it throws.
+  virtual void At(int end, const std::function<void()>& work) = 0;
+  // The options of an engine or driver at that end.
+  virtual EngineOptions OptionsAt(int end) const = 0;
+  // The kernel's address at that end; empty: the kernel has none there, and no TCP.
+  virtual std::string KernelAddressAt(int end) const = 0;
+};
+
+// `driver`: udp, uring or dpdk (af_packet). Throws RunError: namespaces need root.
+std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module);
+// For dpdk.
+std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module);
+
+}  // namespace forgive::perf
+
+#endif  // FORGIVE_TESTBED_PERF_BENCH_WIRES_H_

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The benchmarks: how each is called once, what figures it gives, and which ratios are made of them."""
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+
+PLUGIN = os.path.join("plugin", "libnccl-net-forgive.so")
+RUN_LIMIT_S = 300
+# forgive_perf by size: bytes as it reads them, iterations, warm-up.
+ALL_REDUCES = {"64M": ("4", "1"), "1K": ("300", "30")}
+
+
+class Failed(Exception):
+    """A benchmark that cannot be run here, or failed: one line."""
+
+
+class Suite:
+    """One program, called once a round. `figures` are {name: (unit, value)}."""
+
+    # (name of the ratio, figure above, figure below) within one round.
+    ratios = ()
+    # The least that a ratio must be, by its name.
+    least = {}
+
+    def __init__(self, name, program, words):
+        self.name, self._program, self._words = name, program, words
+
+    def command(self):
+        """As a reader would type it in the build folder."""
+        return " ".join([self._program, *self._words])
+
+    def run(self, build):
+        raise NotImplementedError
+
+    def call(self, build, words, environment=None):
+        program = os.path.join(build, self._program)
+        if not os.path.exists(program):
+            raise Failed(f"{program} is missing: build it (cmake --build {build})")
+        try:
+            done = subprocess.run([program, *words], capture_output=True, text=True, timeout=RUN_LIMIT_S, check=False,
+                                  env={**os.environ, **(environment or {})})
+        except subprocess.TimeoutExpired:
+            raise Failed(f"{self._program} has not ended after {RUN_LIMIT_S} s") from None
+        if done.returncode != 0:
+            lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
+            raise Failed(f"{self.name}: {lines[-1]}")
+        return done.stdout
+
+    def call_for_json(self, build, words, environment=None):
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "figures.json")
+            self.call(build, [*words, "--json", path], environment)
+            with open(path, encoding="utf-8") as file:
+                return json.load(file)
+
+
+class Core(Suite):
+    """The transport alone, by google-benchmark: processor time of one iteration."""
+
+    def __init__(self):
+        super().__init__("core", "testbed/perf/core_bench", ["--benchmark_min_time=0.3", "--benchmark_format=json"])
+
+    def run(self, build):
+        found = json.loads(self.call(build, self._words))
+        figures = {}
+        for one in found["benchmarks"]:
+            if one.get("error_occurred"):
+                raise Failed(f"core: {one['name']}: {one['error_message']}")
+            manual = one["name"].endswith("/manual_time")
+            figures[one["name"].removesuffix("/manual_time")] = (
+                "ns", one["real_time"] if manual else one["cpu_time"])
+        return figures
+
+
+class Program(Suite):
+    """engine_bench or driver_bench, one round a call."""
+
+    def __init__(self, name, program, words, ratios, least):
+        super().__init__(name, f"testbed/perf/{program}", words)
+        self.ratios, self.least = ratios, least
+
+    def run(self, build):
+        found = self.call_for_json(build, [*self._words, "--rounds", "1"])
+        return {name: (figure["unit"], figure["median"]) for name, figure in found["figures"].items()}
+
+
+class AllReduce(Suite):
+    """forgive_perf over loopback: the plugin and TCP one after the other."""
+
+    ratios = (("tcp/forgive 64M", "tcp 64M", "forgive 64M"), ("tcp/forgive 1K", "tcp 1K", "forgive 1K"))
+    least = {"tcp/forgive 64M": 1.0}
+
+    def __init__(self):
+        super().__init__("all_reduce", "testbed/perf/forgive_perf",
+                         ["--plugin", PLUGIN, "--ranks", "2", "--no-check", "-b", "64M", "-e", "64M", "-n", "4"])
+
+    def run(self, build):
+        figures = {}
+        for size, (iterations, warm_up) in ALL_REDUCES.items():
+            for name, plugin in (("tcp", "tcp"), ("forgive", os.path.join(build, PLUGIN))):
+                words = ["--plugin", plugin, "--ranks", "2", "--no-check", "-b", size, "-e", size, "-n", iterations,
+                         "-w", warm_up]
+                found = self.call_for_json(build, words)
+                figures[f"{name} {size}"] = ("us", found[0]["time_us"])
+        return figures
+
+
+_DRIVER_RATIOS = (("engine/raw", "engine", "raw"), ("many/engine", "many", "engine"))
+_OVER_TCP = (("engine/tcp", "engine", "tcp"),)
+_DRIVER_LEAST = {"engine/raw": 0.7, "many/engine": 0.9, "engine/tcp": 1.0}
+
+
+def _driver(name, *words):
+    ratios = _DRIVER_RATIOS if "memif" in words else _DRIVER_RATIOS + _OVER_TCP
+    return Program(name, "driver_bench", [*words, "--idle-seconds", "1"], ratios, _DRIVER_LEAST)
+
+
+def every():
+    """All suites by their names, in the order in which they run."""
+    suites = [
+        Core(),
+        Program("engine", "engine_bench", [], (("engine/ceiling", "engine", "ceiling"),), {"engine/ceiling": 0.7}),
+        _driver("udp", "--driver", "udp"),
+        _driver("uring", "--driver", "uring"),
+        _driver("af_packet", "--driver", "dpdk"),
+        _driver("memif", "--driver", "dpdk", "--network", "memif"),
+        AllReduce(),
+    ]
+    return {suite.name: suite for suite in suites}
+
+
+def compiler(build):
+    """What the build's cache says of the compiler."""
+    path = os.path.join(build, "CMakeCache.txt")
+    try:
+        with open(path, encoding="utf-8") as file:
+            words = dict(line.strip().split("=", 1) for line in file if line.startswith("CMAKE_") and "=" in line)
+    except OSError:
+        raise Failed(f"{path} is missing: {build} is no build folder (testbed/setup makes one)") from None
+    cxx = next((value for key, value in words.items() if key.startswith("CMAKE_CXX_COMPILER:")), "c++")
+    kind = next((value for key, value in words.items() if key.startswith("CMAKE_BUILD_TYPE:")), "")
+    if shutil.which(cxx) is None:
+        return kind
+    first = subprocess.run([cxx, "--version"], capture_output=True, text=True, check=False).stdout.splitlines()
+    return f"{first[0] if first else cxx}, {kind}"
