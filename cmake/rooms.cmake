@@ -11,6 +11,10 @@ if(FORGIVE_SANITIZE)
                                                  -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(forgive_flags INTERFACE -fsanitize=${FORGIVE_SANITIZE})
 endif()
+if(FORGIVE_COVERAGE)
+  target_compile_options(forgive_flags INTERFACE -fprofile-instr-generate -fcoverage-mapping)
+  target_link_options(forgive_flags INTERFACE -fprofile-instr-generate)
+endif()
 
 # forgive_room(target folder): gives the target an include folder that holds this one room.
 function(forgive_room target folder)
