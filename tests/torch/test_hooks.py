@@ -18,23 +18,28 @@ MODES = ("none", "sum", "split", "layers")
 STEPS = 5
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory):
-    """By mode: the parameters and the findings of each of two ranks after a few steps."""
-    out, worker = tmp_path_factory.mktemp("trained"), SOURCE / "tests" / "torch" / "worker.py"
+def run_ranks(out, ranks, modes):
+    """By mode: the findings of each rank after a few steps, and with a training its parameters before them."""
     environment = dict(os.environ, PYTHONPATH=str(SOURCE / "plugin" / "torch"), GLOO_SOCKET_IFNAME="lo")
     import conftest
-    words = [str(conftest.a_free_port()), ",".join(MODES), str(STEPS), str(out)]
-    processes = [subprocess.Popen([sys.executable, "-B", worker, str(rank), "2", *words], env=environment,
-                                  stderr=subprocess.PIPE, text=True) for rank in range(2)]
+    words = [str(conftest.a_free_port()), ",".join(modes), str(STEPS), str(out)]
+    worker = SOURCE / "tests" / "torch" / "worker.py"
+    processes = [subprocess.Popen([sys.executable, "-B", worker, str(rank), str(ranks), *words], env=environment,
+                                  stderr=subprocess.PIPE, text=True) for rank in range(ranks)]
     for process in processes:
         _, said = process.communicate(timeout=120)
         assert process.returncode == 0, said
-    return {mode: ([numpy.fromfile(out / f"{mode}.{rank}.f32", dtype=numpy.float32) for rank in range(2)],
-                   [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)])
-            for mode in MODES} | {
-        name: [json.loads((out / f"{name}.{rank}.json").read_text(encoding="utf-8")) for rank in range(2)]
-        for name in ("shard", "sharded")}
+    found = {}
+    for mode in modes:
+        lines = [json.loads((out / f"{mode}.{rank}.json").read_text(encoding="utf-8")) for rank in range(ranks)]
+        found[mode] = lines if mode not in MODES else (
+            [numpy.fromfile(out / f"{mode}.{rank}.f32", dtype=numpy.float32) for rank in range(ranks)], lines)
+    return found
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    return run_ranks(tmp_path_factory.mktemp("trained"), 2, ("shard", "sharded", "edges", *MODES))
 
 
 def test_the_hook_for_fsdp_averages_and_makes_one_step_of_several_gradients(trained):
@@ -59,6 +64,35 @@ def bits(parameters):
 def test_the_hook_changes_no_bit(trained):
     plain, hooked = trained["none"][0], trained["sum"][0]
     assert bits(plain[0]) == bits(plain[1]) == bits(hooked[0]) == bits(hooked[1])
+
+
+def test_the_hook_changes_no_bit_where_the_share_of_a_rank_is_no_power_of_two(tmp_path):
+    found = run_ranks(tmp_path, 3, ("none", "sum"))
+    assert len({bits(parameters) for mode in found.values() for parameters in mode[0]}) == 1
+
+
+def test_the_norm_of_short_floats_is_not_bounded_by_theirs(trained):
+    for rank in trained["edges"]:
+        assert rank["short"] == pytest.approx(600000)
+
+
+def test_what_cannot_be_registered_is_said_in_one_line(trained):
+    for rank in trained["edges"]:
+        assert "a Linear is no DistributedDataParallel: give what" in rank["no_model"]
+        assert rank["layers"][0] is None and "has one norm, the detector has 2 layers" in rank["layers"][1]
+
+
+@pytest.mark.parametrize("backends, device, expected", [
+    (("nccl",), "cuda", True), (("gloo",), "cuda", False), (("gloo",), "cpu", False),
+    # init_process_group() without a backend
+    (("undefined", "cpu:gloo,cuda:nccl"), "cuda", True), (("cpu:gloo,cuda:nccl",) * 2, "cpu", False)])
+def test_a_group_has_nccl_where_its_tensors_travel_by_it(monkeypatch, backends, device, expected):
+    import torch
+    import torch.distributed as dist
+    from forgive_torch import hooks
+    monkeypatch.setattr(dist, "get_backend", lambda _: backends[0])
+    monkeypatch.setattr(dist, "get_backend_config", lambda _: backends[-1], raising=False)
+    assert hooks.uses_nccl(None, torch.device(device)) == expected
 
 
 @pytest.mark.parametrize("mode", ["sum", "split", "layers"])

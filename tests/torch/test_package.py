@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The package without torch: the library's structures, detector, scheduler, settings, and what it says is wrong."""
+import copy
 import ctypes
 import json
 import os
 import pathlib
+import pickle
 import random
 import re
 import subprocess
@@ -64,6 +66,41 @@ def test_a_layer_of_its_own_can_be_asked():
     assert detector.is_critical(4) and detector.is_layer_critical(1) and not detector.is_layer_critical(0)
 
 
+@pytest.mark.parametrize("copied", [copy.copy, copy.deepcopy, lambda each: pickle.loads(pickle.dumps(each))])
+def test_a_copy_of_a_detector_or_of_a_scheduler_is_one_of_its_own_with_the_same_state(copied):
+    detector = forgive_torch.Detector(window=1, threshold=0.25, steps=[7])
+    for step in (1, 2):
+        detector.observe(step, 8.0)
+    other = copied(detector)
+    assert (other.window, other.threshold, other.steps, other.state()) == (1, 0.25, [7], detector.state())
+    other.observe(3, 1.0)
+    assert other.is_critical(4) and not detector.is_critical(4)
+    del other  # what the first one holds stays
+    detector.observe(3, 8.0)
+    assert detector.stats()["observed_steps"] == 3
+    scheduler = forgive_torch.StepScheduler(detector, first_step=4, plugin=False)
+    run_steps(scheduler, [8])
+    if copied is not copy.copy:
+        assert copied(scheduler).state_dict() == scheduler.state_dict()
+
+
+def test_norms_may_be_numbers_of_any_kind():
+    numpy = pytest.importorskip("numpy")
+    detector = forgive_torch.Detector(window=1)
+    for step, norm in enumerate([1, 1.0, numpy.float32(1), numpy.array(1.0), numpy.array([1.0]), (1.0,)], 1):
+        detector.observe(step, norm)
+    assert detector.stats()["observed_steps"] == 6 and not detector.is_critical(7)
+    with pytest.raises(forgive_torch.ForgiveError, match="norms None: give a number"):
+        detector.observe(7, None)
+
+
+@pytest.mark.parametrize("call", [lambda d: d.observe(-1, 1.0), lambda d: d.is_critical(2**64),
+                                  lambda d: d.is_layer_critical(2**32), lambda d: d.is_critical(1.5)])
+def test_a_number_that_the_interface_cannot_hold_is_refused(call):
+    with pytest.raises(forgive_torch.ForgiveError, match="give a whole number from 0 to"):
+        call(forgive_torch.Detector())
+
+
 def run_steps(scheduler, norms):
     classes = []
     for norm in norms:
@@ -92,8 +129,49 @@ def test_steps_begin_and_end_in_turn():
     scheduler.begin()
     with pytest.raises(forgive_torch.ForgiveError, match="step 1 is open"):
         scheduler.begin()
-    with pytest.raises(forgive_torch.ForgiveError, match="between steps"):
-        scheduler.state_dict()
+    for call in (scheduler.state_dict, lambda: scheduler.load_state_dict({}), lambda: copy.deepcopy(scheduler)):
+        with pytest.raises(forgive_torch.ForgiveError, match="between steps"):
+            call()
+
+
+@pytest.mark.parametrize("state, complaint", [
+    ({}, "has next_step and detector; this one has nothing"), ({"next_step": 1, "detector": "x"}, "a str is no saved"),
+    (forgive_torch.StepScheduler(forgive_torch.Detector("dblp"), plugin=False).state_dict(), "another kind")])
+def test_a_state_of_something_else_is_refused_and_changes_nothing(state, complaint):
+    scheduler = forgive_torch.StepScheduler(plugin=False)
+    run_steps(scheduler, [1])
+    before = scheduler.state_dict()
+    with pytest.raises(forgive_torch.ForgiveError, match=complaint):
+        scheduler.load_state_dict(state)
+    assert scheduler.state_dict() == before
+
+
+class Plugin:
+    """What a scheduler calls of the library."""
+
+    def __init__(self):
+        self.calls = []
+
+    def forgive_step_begin(self, step, _, __):
+        self.calls.append(("begin", step))
+        return lib.OK
+
+    def forgive_step_end(self, step):
+        self.calls.append(("end", step))
+        return lib.OK
+
+
+@pytest.mark.parametrize("norm", ["abc", (1.0, 2.0)])
+def test_the_budget_of_a_step_is_closed_whatever_its_norm_is_and_whatever_its_block_raises(norm):
+    scheduler = forgive_torch.StepScheduler(plugin=False)
+    scheduler._plugin = plugin = Plugin()
+    with pytest.raises(forgive_torch.ForgiveError, match="norm"):
+        with scheduler.step() as step:
+            step.norm = norm
+    with pytest.raises(KeyError):
+        with scheduler.step():
+            raise KeyError("of the user")
+    assert plugin.calls == [("begin", 1), ("end", 1), ("begin", 2), ("end", 2)]
 
 
 def test_a_step_that_the_plugin_refuses_goes_on_without_a_budget_and_says_why():
@@ -107,7 +185,8 @@ def test_a_step_that_the_plugin_refuses_goes_on_without_a_budget_and_says_why():
 @pytest.mark.parametrize("arguments, complaint", [
     ({"kind": "oracle"}, "detector oracle: accepted are accordion, dblp, steps"),
     ({"window": 0}, "window=0"), ({"threshold": float("nan")}, "threshold"),
-    ({"kind": "steps", "steps": []}, "0 steps"),
+    ({"kind": "steps", "steps": []}, "0 steps"), ({"kind": "steps", "steps": [-1]}, "step=-1"),
+    ({"window": 1.5}, "window=1.5"), ({"layers": 2**32 + 1}, "layers=4294967297"),
     ({"kind": "dblp", "layers": 3}, "layers must be 1")])
 def test_a_detector_that_makes_no_sense_is_refused(arguments, complaint):
     with pytest.raises(forgive_torch.ForgiveError, match=complaint):
@@ -134,7 +213,8 @@ def clean_environment(monkeypatch):
 def test_enable_sets_what_nccl_reads_and_keeps_what_the_user_set(clean_environment):
     clean_environment.setenv("WORLD_SIZE", "8")
     clean_environment.setenv("FORGIVE_P_HIGH", "0.05")
-    done = forgive_torch.enable(p_low=0.001, p_high=0.2, FORGIVE_STATS="s.%p")
+    with pytest.warns(UserWarning, match="FORGIVE_P_HIGH=0.05 is set already and stays; not 0.2"):
+        done = forgive_torch.enable(p_low=0.001, p_high=0.2, FORGIVE_STATS="s.%p")
     assert done["NCCL_NET"] == os.environ["NCCL_NET"] == "forgive"
     assert os.environ["NCCL_NET_PLUGIN"] == forgive_torch.find_library()
     assert (os.environ["FORGIVE_RING_RANKS"], os.environ["FORGIVE_GRADIENT_TRAFFIC"]) == ("8", "all")
@@ -143,9 +223,17 @@ def test_enable_sets_what_nccl_reads_and_keeps_what_the_user_set(clean_environme
     assert os.environ["FORGIVE_STATS"] == "s.%p"
 
 
-def test_enable_without_a_promise_leaves_the_rings_alone(clean_environment):
+def test_enable_without_a_promise_leaves_the_rings_alone_and_does_not_follow_a_promise(clean_environment):
     forgive_torch.enable(promise=False)
     assert "NCCL_ALGO" not in os.environ and "FORGIVE_GRADIENT_TRAFFIC" not in os.environ
+    forgive_torch.enable(ranks=2)
+    with pytest.raises(forgive_torch.ForgiveError, match="FORGIVE_GRADIENT_TRAFFIC=all is set, which is a promise"):
+        forgive_torch.enable(promise=False)
+
+
+@pytest.mark.parametrize("value, text", [(0.0, "0"), (1, "1"), (0.000001, "0.000001"), (0.1, "0.1")])
+def test_budgets_are_said_as_the_plugin_reads_them(clean_environment, value, text):
+    assert forgive_torch.enable(ranks=2, p_low=value)["FORGIVE_P_LOW"] == text
 
 
 @pytest.mark.parametrize("variables, expected", [
@@ -164,7 +252,9 @@ def test_gradients_have_the_code_point_that_the_switch_trims_unless_told_otherwi
 @pytest.mark.parametrize("variables, arguments, complaint", [
     ({}, {}, "how many ranks"), ({}, {"ranks": 1}, "ranks=1"),
     ({"NCCL_NET": "Socket"}, {"ranks": 2}, "NCCL_NET=Socket"),
-    ({}, {"ranks": 2, "P_LOW": 1}, "P_LOW: names begin with")])
+    ({}, {"ranks": 2, "P_LOW": 1}, "P_LOW: names begin with"), ({"WORLD_SIZE": "many"}, {}, "WORLD_SIZE=many: not a"),
+    ({}, {"ranks": 2, "p_low": 1e-7}, "FORGIVE_P_LOW=1e-07: give a fraction"),
+    ({}, {"ranks": 2, "p_high": float("nan")}, "FORGIVE_P_HIGH=nan: give a fraction")])
 def test_enable_refuses_what_cannot_work(clean_environment, variables, arguments, complaint):
     for name, value in variables.items():
         clean_environment.setenv(name, value)
@@ -183,3 +273,19 @@ def test_a_missing_or_foreign_library_is_named(monkeypatch, tmp_path):
     with pytest.raises(forgive_torch.ForgiveError, match="is no library of this version"):
         forgive_torch.load(subprocess.run([sys.executable, "-c", "import _ctypes; print(_ctypes.__file__)"],
                                           capture_output=True, text=True, check=True).stdout.strip())
+
+
+@pytest.mark.parametrize("text, complaint", [
+    ("raise OSError('libcudart.so.12: cannot open shared object file')", "does not load: libcudart.so.12: cannot"),
+    ("import a_part_that_is_missing", "does not load: No module named 'a_part_that_is_missing'")])
+def test_a_torch_that_does_not_load_is_not_called_missing(tmp_path, text, complaint):
+    (tmp_path / "torch.py").write_text(text + "\n", encoding="utf-8")
+    done = subprocess.run([sys.executable, "-B", "-m", "forgive_torch"], capture_output=True, text=True, check=False,
+                          env=dict(os.environ, PYTHONPATH=f"{tmp_path}:{SOURCE / 'plugin' / 'torch'}"))
+    assert done.returncode == 1 and done.stderr == "" and f"torch: installed, but {complaint}" in done.stdout
+
+
+def test_the_ledger_without_numpy_says_so(monkeypatch):
+    monkeypatch.setitem(sys.modules, "numpy", None)
+    with pytest.raises(forgive_torch.ForgiveError, match="needs numpy.*pip install numpy"):
+        forgive_torch.ledger()

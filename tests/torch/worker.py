@@ -109,16 +109,50 @@ def shard_models(rank):
     return found
 
 
+class Short(torch.nn.Module):
+    """Its gradient is in half precision, whose largest number is less than the gradient's norm."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = torch.nn.Parameter(torch.ones(100).half())
+
+    def forward(self, _):
+        return (self.weight.float() * 60000).sum()
+
+
+def said_of(call):
+    try:
+        call()
+    except forgive_torch.ForgiveError as error:
+        return str(error)
+    return None
+
+
+def edges(_):
+    """The norm of a short gradient; what register says to things that it cannot take."""
+    model = DistributedDataParallel(Short())
+    hook = forgive_torch.register(model)
+    model(None).backward()
+    hook.finish()
+    net = torch.nn.Linear(2, 2)
+    layers = forgive_torch.Detector(layers=2)
+    return {"short": hook.last_norm, "no_model": said_of(lambda: forgive_torch.register(net)), "layers": [
+        said_of(lambda: forgive_torch.register(DistributedDataParallel(net), layers, per_layer=True)),
+        said_of(lambda: forgive_torch.register(DistributedDataParallel(net), layers))]}
+
+
+FINDINGS = {"shard": shard_by_hook, "sharded": shard_models, "edges": edges}
+
+
 def main(rank, ranks, port, modes, steps, out):
     torch.set_num_threads(1)
     dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    shard = shard_by_hook(rank)
-    with open(f"{out}/shard.{rank}.json", "w", encoding="utf-8") as file:
-        json.dump(shard, file)
-    with open(f"{out}/sharded.{rank}.json", "w", encoding="utf-8") as file:
-        json.dump(shard_models(rank), file)
     for mode in modes.split(","):
-        train(rank, mode, steps, out)
+        if mode in FINDINGS:
+            with open(f"{out}/{mode}.{rank}.json", "w", encoding="utf-8") as file:
+                json.dump(FINDINGS[mode](rank), file)
+        else:
+            train(rank, mode, steps, out)
     dist.barrier()
     dist.destroy_process_group()
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from .detector import Detector
 from .environment import enable
-from .library import ForgiveError, find_library, load
+from .library import ForgiveError, find_library, load, why_no_torch
 from .scheduler import StepScheduler
 from .statistics import ledger, stats, step_stats
 
@@ -31,9 +31,8 @@ def __getattr__(name: str) -> object:
         raise AttributeError(f"forgive_torch has no {name}")
     try:
         import torch.distributed
-    except ImportError as error:
-        raise ForgiveError(f"forgive_torch.{name} needs PyTorch, which is not installed: pip install torch, or "
-                           "apt-get install python3-torch") from error
+    except (ImportError, OSError) as error:
+        raise ForgiveError(f"forgive_torch.{name} needs PyTorch, which is {why_no_torch(error)}") from error
     if not torch.distributed.is_available():
         raise ForgiveError(f"forgive_torch.{name} needs a PyTorch with torch.distributed; this build has none")
     import importlib

@@ -2,7 +2,7 @@
 """python -m forgive_torch: what is installed, in one line each; exit status 1 if something is missing."""
 import sys
 
-from . import ForgiveError, __version__, find_library, load
+from . import ForgiveError, __version__, find_library, load, why_no_torch
 
 
 def main() -> int:
@@ -17,8 +17,8 @@ def main() -> int:
     try:
         import torch
         print(f"torch: {torch.__version__}, distributed {'yes' if torch.distributed.is_available() else 'no'}")
-    except ImportError:
-        print("torch: not installed: pip install torch, or apt-get install python3-torch")
+    except (ImportError, OSError) as error:
+        print(f"torch: {why_no_torch(error)}")
         status = 1
     return status
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from typing import Optional, Union
 
 from .library import ForgiveError, find_library
@@ -16,7 +17,7 @@ def _too_late() -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not torch.distributed.is_available() or not torch.distributed.is_initialized():
         return False
-    return bool(torch.distributed.get_backend() == "nccl")
+    return "nccl" in str(torch.distributed.get_backend())
 
 
 DSCP_DATA = 10  # FORGIVE_DSCP_DATA's default
@@ -37,6 +38,31 @@ def traffic_class() -> int:
     raise AssertionError("the last one has a default")
 
 
+def _fraction(name: str, value: float) -> str:
+    """As the plugin reads it."""
+    text = format(value, ".6f").rstrip("0").rstrip(".")
+    if not 0 <= value <= 1 or float(text) != value:
+        raise ForgiveError(f"forgive_torch.enable(): {name}={value}: give a fraction from 0 to 1 with at most six "
+                           "decimals")
+    return text
+
+
+def _ring_ranks(given: Optional[int]) -> int:
+    for name, value in (("ranks", given), ("FORGIVE_RING_RANKS", os.environ.get("FORGIVE_RING_RANKS")),
+                        ("WORLD_SIZE", os.environ.get("WORLD_SIZE"))):
+        if value in (None, ""):
+            continue
+        try:
+            count = int(str(value))
+        except ValueError:
+            raise ForgiveError(f"forgive_torch.enable(): {name}={value}: not a number of ranks") from None
+        if count < 2:
+            raise ForgiveError(f"forgive_torch.enable(): {name}={value}: a ring has at least 2 ranks")
+        return count
+    raise ForgiveError("forgive_torch.enable(): how many ranks has the gradient ring? Give ranks=, or set WORLD_SIZE "
+                       "(torchrun does)")
+
+
 def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional[float] = None,
            p_high: Optional[float] = None, eligible: Optional[str] = None, **variables: Setting) -> dict[str, str]:
     """Makes NCCL load the plugin in this process. Call it before init_process_group, on every rank.
@@ -44,7 +70,8 @@ def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional
     promise: the operator's word (docs/using.md): the gradient ring has `ranks` ranks (WORLD_SIZE if not given), and
     between a step's begin and end only its all-reduces run; False: nothing is eligible by it. p_low, p_high, eligible
     are FORGIVE_P_LOW, FORGIVE_P_HIGH, FORGIVE_ELIGIBLE; others by their own names, such as FORGIVE_STATS="f.%p".
-    What the environment sets already stays, except that NCCL_NET must be forgive. Returns what is now set.
+    What the environment sets already stays (a warning says where that is something else), except that NCCL_NET must
+    be forgive, and that without a promise none may be set. Returns what is now set.
     """
     if _too_late():
         raise ForgiveError("forgive_torch.enable() comes too late: NCCL is in use; call it before "
@@ -52,17 +79,14 @@ def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional
     wanted: dict[str, Setting] = {"NCCL_NET_PLUGIN": find_library(), "NCCL_NET": "forgive",
                                   "NCCL_NET_PLUGIN_REF_COUNT": "1"}
     if promise:
-        count = ranks if ranks is not None else os.environ.get("FORGIVE_RING_RANKS") or os.environ.get("WORLD_SIZE")
-        if count is None:
-            raise ForgiveError("forgive_torch.enable(): how many ranks has the gradient ring? Give ranks=, or set "
-                               "WORLD_SIZE (torchrun does)")
-        if int(count) < 2:
-            raise ForgiveError(f"forgive_torch.enable(): ranks={count}: a ring has at least 2 ranks")
-        wanted.update({"FORGIVE_GRADIENT_TRAFFIC": "all", "FORGIVE_RING_RANKS": int(count), "NCCL_ALGO": "Ring",
-                       "NCCL_PROTO": "Simple"})
+        wanted.update({"FORGIVE_GRADIENT_TRAFFIC": "all", "FORGIVE_RING_RANKS": _ring_ranks(ranks),
+                       "NCCL_ALGO": "Ring", "NCCL_PROTO": "Simple"})
+    elif os.environ.get("FORGIVE_GRADIENT_TRAFFIC", "none") != "none":
+        raise ForgiveError("forgive_torch.enable(promise=False): FORGIVE_GRADIENT_TRAFFIC="
+                           f"{os.environ['FORGIVE_GRADIENT_TRAFFIC']} is set, which is a promise: unset it")
     for name, value in (("FORGIVE_P_LOW", p_low), ("FORGIVE_P_HIGH", p_high), ("FORGIVE_ELIGIBLE", eligible)):
         if value is not None:
-            wanted[name] = format(value, ".6f").rstrip("0") if isinstance(value, float) else value
+            wanted[name] = _fraction(name, value) if isinstance(value, (int, float)) else value
     for name in variables:
         if not name.startswith(("FORGIVE_", "NCCL_")):
             raise ForgiveError(f"forgive_torch.enable(): {name}: names begin with FORGIVE_ or NCCL_")
@@ -70,5 +94,9 @@ def enable(ranks: Optional[int] = None, *, promise: bool = True, p_low: Optional
     if os.environ.get("NCCL_NET", "forgive") != "forgive":
         raise ForgiveError(f"NCCL_NET={os.environ['NCCL_NET']}: unset it, or set it to forgive")
     for name, value in wanted.items():
-        os.environ.setdefault(name, str(value))
+        stands = os.environ.setdefault(name, str(value))
+        # The library may be set by another of its names.
+        if stands != str(value) and name not in ("NCCL_NET_PLUGIN", "NCCL_NET_PLUGIN_REF_COUNT"):
+            warnings.warn(f"forgive_torch.enable(): {name}={stands} is set already and stays; not {value}",
+                          stacklevel=2)
     return {name: os.environ[name] for name in wanted}

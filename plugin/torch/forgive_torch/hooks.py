@@ -26,7 +26,7 @@ def gradient_group(ranks: Optional[list[int]] = None, backend: Optional[str] = N
     options: dict[str, Any] = {"ranks": ranks, "backend": backend}
     if "group_desc" in inspect.signature(dist.new_group).parameters:
         options["group_desc"] = "forgive_gradients"
-    if backend == "nccl":
+    if backend == "nccl":  # where it is one of several, the options of one are not taken
         nccl = dist.ProcessGroupNCCL.Options()
         if hasattr(getattr(nccl, "config", None), "traffic_class"):
             setattr(nccl.config, "traffic_class", traffic_class())
@@ -48,7 +48,7 @@ def reduce_scatter_carrier(group: Any, tensor: torch.Tensor) -> torch.futures.Fu
     ranks = dist.get_world_size(group)
     count = -(-tensor.numel() // ranks) * ranks
     padded = tensor if count == tensor.numel() else torch.nn.functional.pad(tensor, (0, count - tensor.numel()))
-    if dist.get_backend(group) == "nccl":
+    if uses_nccl(group, tensor.device):
         shard = torch.empty(count // ranks, dtype=tensor.dtype, device=tensor.device)
         dist.reduce_scatter_tensor(shard, padded, group=group)
         if padded is tensor:
@@ -76,6 +76,23 @@ def _done(tensor: torch.Tensor) -> torch.futures.Future[torch.Tensor]:
     future: torch.futures.Future[torch.Tensor] = torch.futures.Future(devices=devices)
     future.set_result(tensor)
     return future
+
+
+def uses_nccl(group: Any, device: torch.device) -> bool:
+    """Whether NCCL carries the group's tensors of this device; init_process_group() without a backend has one a kind
+    of device."""
+    if device.type != "cuda":
+        return False
+    backends = [dist.get_backend(group)]
+    if hasattr(dist, "get_backend_config"):  # PyTorch 2.0 and later
+        backends.append(dist.get_backend_config(group))
+    return any("nccl" in backend for backend in backends)
+
+
+def norm_of(gradient: torch.Tensor) -> torch.Tensor:
+    """The Euclidean norm; of the short kinds of numbers in float32, since theirs ends at 65,504 or has three digits."""
+    short = gradient.dtype in (torch.float16, torch.bfloat16)
+    return torch.linalg.vector_norm(gradient, dtype=torch.float32 if short else None)
 
 
 def synchronize(tensor: Optional[torch.Tensor]) -> None:
@@ -113,7 +130,7 @@ class GradientHook:
             self.scheduler.begin()
         self._note_norms(bucket, buffer)
         self._last = buffer
-        buffer.div_(dist.get_world_size(group))
+        buffer.mul_(1.0 / dist.get_world_size(group))  # as DDP does: a division rounds otherwise
         future = self.carrier(group, buffer)
         self._futures.append(future)
         if bucket.is_last() and buffer.device.type == "cpu" and all(each.done() for each in self._futures):
@@ -122,10 +139,10 @@ class GradientHook:
 
     def _note_norms(self, bucket: Any, buffer: torch.Tensor) -> None:
         if not self._per_layer:
-            self._norms.append((0, torch.linalg.vector_norm(buffer)))
+            self._norms.append((0, norm_of(buffer)))
             return
         for parameter, gradient in zip(bucket.parameters(), bucket.gradients()):
-            self._norms.append((self._layer_of[id(parameter)], torch.linalg.vector_norm(gradient)))
+            self._norms.append((self._layer_of[id(parameter)], norm_of(gradient)))
 
     def finish(self) -> None:
         """Ends the open step, if there is one. The model's next forward pass calls it; call it before anything else
@@ -143,15 +160,22 @@ class GradientHook:
         self.scheduler.end([square ** 0.5 for square in squares])
 
 
-def make_scheduler(group: Any, detector: Detector, expected_bytes: int) -> StepScheduler:
+def make_scheduler(group: Any, parameters: list[torch.nn.Parameter], detector: Detector,
+                   expected_bytes: int) -> StepScheduler:
     """Without NCCL beneath, steps are classified but no budget is opened."""
     return StepScheduler(detector, expected_bytes=expected_bytes,
-                         plugin=None if dist.get_backend(group) == "nccl" else False)
+                         plugin=None if uses_nccl(group, parameters[0].device) else False)
+
+
+def check_layers(scheduler: StepScheduler, layers: int, why: str) -> None:
+    """A detector of another number of layers would see none, or zeros for most of them."""
+    if scheduler.detector.layers != layers:
+        raise ForgiveError(f"{why}, the detector has {scheduler.detector.layers} layers: give Detector(layers={layers})")
 
 
 def connect(group: Any, parameters: list[torch.nn.Parameter]) -> None:
     """Makes the group's communicator now: else its first collective does, within a step."""
-    if dist.get_backend(group) == "nccl":
+    if uses_nccl(group, parameters[0].device):
         dist.all_reduce(torch.zeros(1, device=parameters[0].device), group=group)
 
 
@@ -162,15 +186,19 @@ def register(model: torch.nn.parallel.DistributedDataParallel, detector: Optiona
     model's own process group, or a new gradient_group() where the model has the default one, so that nothing else
     travels with them. Without NCCL beneath, steps are classified but no budget is opened, unless a scheduler with a
     plugin is given."""
+    if not isinstance(model, torch.nn.parallel.DistributedDataParallel):
+        raise ForgiveError(f"forgive_torch.register(): a {type(model).__name__} is no DistributedDataParallel: give "
+                           "what DistributedDataParallel(net) returns")
     if group is None:
         group = gradient_group() if model.process_group is dist.group.WORLD else model.process_group
     parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
     if scheduler is None:
         layers = len(parameters) if per_layer else 1
-        scheduler = make_scheduler(group, detector or Detector(layers=layers), expected_bytes)
-    if per_layer and scheduler.detector.layers != len(parameters):
-        raise ForgiveError(f"per_layer: the model has {len(parameters)} parameters with gradients, the detector has "
-                           f"{scheduler.detector.layers} layers")
+        scheduler = make_scheduler(group, parameters, detector or Detector(layers=layers), expected_bytes)
+    if per_layer:
+        check_layers(scheduler, len(parameters), f"per_layer: the model has {len(parameters)} parameters with gradients")
+    else:
+        check_layers(scheduler, 1, "without per_layer=True a step has one norm")
     connect(group, parameters)
     hook = GradientHook(scheduler, carrier, parameters=parameters, per_layer=per_layer)
     model.register_comm_hook(group, hook.__call__)  # a function: DDP asks for its name

@@ -121,6 +121,13 @@ def load(path: Optional[str] = None) -> ctypes.CDLL:
     return _loaded[path]
 
 
+def why_no_torch(error: Exception) -> str:
+    """What an import of torch failed for: it is missing, or does not load."""
+    if isinstance(error, ModuleNotFoundError) and error.name == "torch":
+        return "not installed: pip install torch, or apt-get install python3-torch"
+    return "installed, but does not load: " + (str(error).splitlines() or [type(error).__name__])[0]
+
+
 def last_error(library: ctypes.CDLL) -> str:
     return str(library.forgive_last_error().decode())
 

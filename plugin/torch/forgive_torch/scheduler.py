@@ -68,12 +68,13 @@ class StepScheduler:
         if step is None:
             raise lib.ForgiveError("no step is open: begin one first")
         self.step_open = None
-        if norms is not None:
-            self.detector.observe(step, norms)
+        # First: whatever the norms are, the budget is closed, or no later step would get one.
         if self.budgeted and self._plugin is not None:
             code = self._plugin.forgive_step_end(step)
             if code != lib.OK:
                 self._refuse(step, lib.last_error(self._plugin))
+        if norms is not None:
+            self.detector.observe(step, norms)
 
     def _refuse(self, step: int, why: str) -> None:
         if not any(text == why for _, text in self.refused):
@@ -100,10 +101,26 @@ class StepScheduler:
 
     def state_dict(self) -> dict[str, Any]:
         """For a checkpoint, between steps."""
-        if self.step_open is not None:
-            raise lib.ForgiveError(f"step {self.step_open} is open: take a checkpoint between steps")
+        self._check_between_steps()
         return {"next_step": self.next_step, "detector": self.detector.state()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from state_dict(), between steps."""
+        self._check_between_steps()
+        if not {"next_step", "detector"} <= set(state):
+            raise lib.ForgiveError("a scheduler's saved state has next_step and detector; this one has "
+                                   + (", ".join(map(str, state)) or "nothing"))
         self.detector.restore(state["detector"])
         self.next_step = state["next_step"]
+
+    def _check_between_steps(self) -> None:
+        if self.step_open is not None:
+            raise lib.ForgiveError(f"step {self.step_open} is open: take or load a checkpoint between steps")
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Of a copy or a pickle, which has the library of its process."""
+        self._check_between_steps()
+        return {**self.__dict__, "_plugin": self._plugin is not None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state, _plugin=lib.load() if state["_plugin"] else None)

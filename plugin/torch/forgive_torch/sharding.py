@@ -7,7 +7,7 @@ import torch
 import torch.distributed as dist
 
 from .detector import Detector
-from .hooks import connect, gradient_group, make_scheduler, synchronize
+from .hooks import check_layers, connect, gradient_group, make_scheduler, norm_of, synchronize
 from .library import ForgiveError
 from .scheduler import StepScheduler
 
@@ -33,7 +33,7 @@ class ShardedGradientHook:
         if self.scheduler.step_open is None:
             synchronize(input_tensor)
             self.scheduler.begin()
-        self._norms.append(torch.linalg.vector_norm(input_tensor))
+        self._norms.append(norm_of(input_tensor))
         self._last = input_tensor
         return dist.reduce_scatter_tensor(output_tensor, input_tensor, op=op, group=self.group, async_op=async_op)
 
@@ -56,8 +56,10 @@ def register_sharded(model: torch.nn.Module, detector: Optional[Detector] = None
         raise ForgiveError("forgive_torch.register_sharded(): nothing in this model was made by a fully_shard that "
                            "takes a reduce-scatter of one's own: newer PyTorch's does")
     group = gradient_group() if group is None else group
-    scheduler = scheduler or make_scheduler(group, detector or Detector(), expected_bytes)
-    connect(group, list(model.parameters()))
+    parameters = list(model.parameters())
+    scheduler = scheduler or make_scheduler(group, parameters, detector or Detector(), expected_bytes)
+    check_layers(scheduler, 1, "a step of a sharded model has one norm")
+    connect(group, parameters)
     hook = ShardedGradientHook(scheduler, group)
     for module in sharded:
         getattr(module, "set_custom_reduce_scatter")(hook)

@@ -35,7 +35,11 @@ def step_stats(step: int, library: Optional[ctypes.CDLL] = None) -> dict[str, in
 
 def ledger(first: int = 0, library: Optional[ctypes.CDLL] = None) -> "numpy.ndarray":
     """Lines `first` and up of the ledger: a structured array with the fields of forgive_range_t."""
-    import numpy
+    try:
+        import numpy
+    except ImportError as error:
+        raise lib.ForgiveError(f"forgive_torch.ledger() needs numpy: {error}: pip install numpy, or apt-get install "
+                               "python3-numpy") from error
     library = library or lib.load()
     parts = []
     while True:
