@@ -6,9 +6,13 @@
 #include <gtest/gtest.h>
 
 #include "call_clock.h"
+#include "call_record.h"
 #include "fake_nccl.h"
 
 namespace forgive::testing {
+
+// googletest owns it.
+inline ::testing::Environment* const shows_calls = ::testing::AddGlobalTestEnvironment(new ShowsCalls);
 
 class ApiVersions : public ::testing::TestWithParam<int> {
  protected:

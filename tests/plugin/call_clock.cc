@@ -13,8 +13,14 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "call_record.h"
+
 namespace forgive::testing {
 namespace {
+
+// Of a shorter call it is not asked how long it waited: to ask takes longer.
+constexpr uint64_t kShortNs = 50000;
+constexpr uint64_t kAgainAndAgain = 8;
 
 uint64_t Now(clockid_t clock) {
   timespec now{};
@@ -53,9 +59,10 @@ long VoluntarySwitches() {
 }  // namespace
 
 template <typename... Arguments>
-std::function<int(Arguments...)> CallClock::Measure(const char* kind, std::function<int(Arguments...)> call) {
+std::function<int(Arguments...)> CallClock::Measure(int version, const char* kind,
+                                                    std::function<int(Arguments...)> call) {
   if (!call) return call;
-  return [this, kind, call](Arguments... arguments) {
+  return [this, version, kind, call](Arguments... arguments) {
     // Each pair of readings encloses the ones within: what the waits say always lies inside of `whole`.
     const uint64_t whole_begin = Now(CLOCK_MONOTONIC);
     const uint64_t waited = WaitedForProcessorNs();
@@ -65,14 +72,15 @@ std::function<int(Arguments...)> CallClock::Measure(const char* kind, std::funct
     const int result = call(arguments...);
     const uint64_t duration = Now(CLOCK_MONOTONIC) - begin;
     const uint64_t processor = Now(CLOCK_THREAD_CPUTIME_ID) - processor_begin;
-    uint64_t own = 0;
-    if (duration > kBoundNs) {
+    uint64_t own = duration;
+    if (duration > kShortNs) {
       // It computed for so long, or it slept by its own will; being preempted is neither.
       const bool slept = VoluntarySwitches() != switches;
       const uint64_t without = WaitedForProcessorNs() - waited;
       const uint64_t whole = Now(CLOCK_MONOTONIC) - whole_begin;
       own = slept ? std::min(duration, whole - std::min(whole, without)) : processor;
     }
+    RecordCall(version, kind, own);
     const std::lock_guard<std::mutex> lock(mutex_);
     Kind& seen = kinds_[kind];
     ++seen.calls;
@@ -82,26 +90,61 @@ std::function<int(Arguments...)> CallClock::Measure(const char* kind, std::funct
   };
 }
 
+bool CallClock::IsUnderWay(const void* handle) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return under_way_.contains(handle);
+}
+
+void CallClock::SetUnderWay(const void* handle, bool under_way) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (under_way) {
+    under_way_.insert(handle);
+  } else {
+    under_way_.erase(handle);
+  }
+}
+
+std::function<int(int, void*, void**)> CallClock::MeasureConnect(const Net& net) {
+  const auto first = Measure(net.version, "connect", net.connect);
+  const auto again = Measure(net.version, "connect again", net.connect);
+  if (!first) return first;
+  return [this, first, again](int device, void* handle, void** comm) {
+    const int result = IsUnderWay(handle) ? again(device, handle, comm) : first(device, handle, comm);
+    SetUnderWay(handle, result == nccl::kSuccess && *comm == nullptr);
+    return result;
+  };
+}
+
+// A handle that is written anew has no handshake.
+std::function<int(int, void*, void**)> CallClock::MeasureListen(const Net& net) {
+  const auto listen = Measure(net.version, "listen", net.listen);
+  if (!listen) return listen;
+  return [this, listen](int device, void* handle, void** comm) {
+    SetUnderWay(handle, false);
+    return listen(device, handle, comm);
+  };
+}
+
 Net CallClock::Wrap(const Net& net) {
   Net timed = net;
   timed.init = net.init;  // reads the settings, opens sockets and starts threads: the one call that may take longer
-  timed.finalize = Measure("finalize", net.finalize);
-  timed.set_attributes = Measure("setNetAttr", net.set_attributes);
-  timed.devices = Measure("devices", net.devices);
-  timed.properties = Measure("getProperties", net.properties);
-  timed.listen = Measure("listen", net.listen);
-  timed.connect = Measure("connect", net.connect);
-  timed.accept = Measure("accept", net.accept);
-  timed.register_memory = Measure("regMr", net.register_memory);
-  timed.register_dma_buffer = Measure("regMrDmaBuf", net.register_dma_buffer);
-  timed.deregister_memory = Measure("deregMr", net.deregister_memory);
-  timed.send = Measure("isend", net.send);
-  timed.receive = Measure("irecv", net.receive);
-  timed.flush = Measure("iflush", net.flush);
-  timed.test = Measure("test", net.test);
-  timed.close_send = Measure("closeSend", net.close_send);
-  timed.close_receive = Measure("closeRecv", net.close_receive);
-  timed.close_listen = Measure("closeListen", net.close_listen);
+  timed.finalize = Measure(net.version, "finalize", net.finalize);
+  timed.set_attributes = Measure(net.version, "setNetAttr", net.set_attributes);
+  timed.devices = Measure(net.version, "devices", net.devices);
+  timed.properties = Measure(net.version, "getProperties", net.properties);
+  timed.listen = MeasureListen(net);
+  timed.connect = MeasureConnect(net);
+  timed.accept = Measure(net.version, "accept", net.accept);
+  timed.register_memory = Measure(net.version, "regMr", net.register_memory);
+  timed.register_dma_buffer = Measure(net.version, "regMrDmaBuf", net.register_dma_buffer);
+  timed.deregister_memory = Measure(net.version, "deregMr", net.deregister_memory);
+  timed.send = Measure(net.version, "isend", net.send);
+  timed.receive = Measure(net.version, "irecv", net.receive);
+  timed.flush = Measure(net.version, "iflush", net.flush);
+  timed.test = Measure(net.version, "test", net.test);
+  timed.close_send = Measure(net.version, "closeSend", net.close_send);
+  timed.close_receive = Measure(net.version, "closeRecv", net.close_receive);
+  timed.close_listen = Measure(net.version, "closeListen", net.close_listen);
   return timed;
 }
 
@@ -109,7 +152,7 @@ std::string CallClock::Blocking() {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::string blocking;
   for (const auto& [name, kind] : kinds_) {
-    if (kind.over < 3 || kind.over * 20 < kind.calls) continue;
+    if (kind.over < kAgainAndAgain || kind.over * 4 < kind.calls * 3) continue;
     blocking += name + ": " + std::to_string(kind.over) + " of " + std::to_string(kind.calls) + " calls, longest " +
                 std::to_string(kind.longest_ns / 1000) + " us; ";
   }

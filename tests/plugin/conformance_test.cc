@@ -183,7 +183,8 @@ TEST_P(Conformance, StillAnswersAfterItsOwnExitHandlersHaveRun) {
     // Registered before the library is there, so called after its handlers.
     std::atexit(CloseAtExit);
     library_at_exit = new Library;
-    net_at_exit = new Net(library_at_exit->Table(version));
+    auto* clock = new CallClock;  // as long as the table
+    net_at_exit = new Net(clock->Wrap(library_at_exit->Table(version)));
     ASSERT_EQ(net_at_exit->init(), nccl::kSuccess);
     pair_at_exit = new Pair(MakePair(*net_at_exit, 4096));
     void* request = nullptr;
@@ -195,8 +196,9 @@ class ConformanceWithContext : public ::testing::TestWithParam<int> {};
 
 TEST_P(ConformanceWithContext, EndsAContextThatWasNeverMadeAndForgetsOneThatWas) {
   ExpectInChild({{"FORGIVE_P_LOW", "two"}}, [&] {
+    CallClock clock;
     const Library library;
-    const Net net = library.Table(GetParam());
+    const Net net = clock.Wrap(library.Table(GetParam()));
     EXPECT_NE(net.init(), nccl::kSuccess);
     EXPECT_EQ(net.communicator->context, nullptr);
     EXPECT_EQ(net.finalize(), nccl::kSuccess) << "NCCL ends it after a failed init too";
@@ -215,9 +217,10 @@ TEST_P(ConformanceWithContext, EndsAContextThatWasNeverMadeAndForgetsOneThatWas)
 
 TEST_P(Conformance, ReloadsBetweenCommunicators) {
   ExpectInChild({}, [&] {
+    CallClock clock;
     for (int round = 0; round < 3; ++round) {
       const Library library;
-      const Net net = library.Table(GetParam());
+      const Net net = clock.Wrap(library.Table(GetParam()));
       ASSERT_EQ(net.init(), nccl::kSuccess);
       Pair pair = MakePair(net, 20000);
       SendOne(net, &pair, 20000);
@@ -256,6 +259,35 @@ TEST(CallClock, SeesACallThatSleepsAndOneThatComputesTooLong) {
   EXPECT_NE(blocking.find("devices:"), std::string::npos) << blocking;
   EXPECT_NE(blocking.find("closeSend: 10 of 10"), std::string::npos) << blocking;
   EXPECT_EQ(blocking.find("closeListen"), std::string::npos) << blocking;
+}
+
+TEST(CallClock, SeesAConnectThatSleepsAmongManyPollsThatDoNot) {
+  CallClock clock;
+  Net net;
+  bool under_way = false;
+  int polls = 0;
+  net.listen = [&](int, void*, void**) {
+    under_way = false;
+    polls = 0;
+    return 0;
+  };
+  net.connect = [&](int, void* handle, void** comm) {
+    const timespec pause = {0, 5000000};
+    if (!under_way) nanosleep(&pause, nullptr);
+    under_way = true;
+    *comm = ++polls == 10 ? handle : nullptr;
+    return 0;
+  };
+  const Net timed = clock.Wrap(net);
+  char handle = 0;
+  for (int i = 0; i < 10; ++i) {
+    void* comm = nullptr;
+    timed.listen(0, &handle, &comm);
+    for (int poll = 0; poll < 10; ++poll) timed.connect(0, &handle, &comm);
+  }
+  const std::string blocking = clock.Blocking();
+  EXPECT_NE(blocking.find("connect: "), std::string::npos) << blocking;
+  EXPECT_EQ(blocking.find("connect again"), std::string::npos) << blocking;
 }
 
 INSTANTIATE_TEST_SUITE_P(Api, ConformanceWithContext, ::testing::Values(11, 12), NameOfVersion);
