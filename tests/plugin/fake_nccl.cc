@@ -4,6 +4,7 @@
 
 #include <dlfcn.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -32,6 +33,22 @@ void Logger(int /*level*/, unsigned long /*flags*/, const char* /*file*/, int /*
   va_end(arguments);
   const std::lock_guard<std::mutex> lock(log_mutex);
   log_lines.push_back(text);
+}
+
+std::string WholeFile(int file) {
+  std::string text;
+  char part[4096];
+  ssize_t got = 0;
+  while ((got = pread(file, part, sizeof(part), static_cast<off_t>(text.size()))) > 0)
+    text.append(part, static_cast<size_t>(got));
+  return text;
+}
+
+// A sanitizer's report is long, and its beginning says the most; of log lines the last ones do.
+std::string Shortened(const std::string& text) {
+  constexpr size_t kShown = 3000;
+  if (text.size() <= 2 * kShown) return text;
+  return text.substr(0, kShown) + "\n[...]\n" + text.substr(text.size() - kShown);
 }
 
 template <typename Properties>
@@ -206,11 +223,15 @@ Net Fill(const void* symbol, Net net) {
 
 }  // namespace
 
-int RunInChild(const std::vector<std::pair<std::string, std::string>>& environment,
-               const std::function<void()>& body) {
+int RunInChild(const std::vector<std::pair<std::string, std::string>>& environment, const std::function<void()>& body,
+               std::string* said) {
   std::fflush(nullptr);
+  // In memory, so that also what a sanitizer says before it ends the child is kept.
+  const int memory = memfd_create("standard error", MFD_CLOEXEC);
+  EXPECT_GE(memory, 0);
   const pid_t child = fork();
   if (child == 0) {
+    dup2(memory, STDERR_FILENO);
     setenv("FORGIVE_INTERFACE", "lo", 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     body();
@@ -219,14 +240,17 @@ int RunInChild(const std::vector<std::pair<std::string, std::string>>& environme
   }
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
+  if (said != nullptr) *said = WholeFile(memory);
+  close(memory);
   return status;
 }
 
 void ExpectInChild(const std::vector<std::pair<std::string, std::string>>& environment,
                    const std::function<void()>& body) {
-  const int status = RunInChild(environment, body);
-  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status);
-  EXPECT_EQ(WEXITSTATUS(status), 0);
+  std::string said;
+  const int status = RunInChild(environment, body, &said);
+  EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status) << "; it said:\n" << Shortened(said);
+  EXPECT_EQ(WEXITSTATUS(status), 0) << "it said:\n" << Shortened(said);
 }
 
 std::vector<std::string> LogLines() {

@@ -17,9 +17,11 @@ namespace forgive::testing {
 
 // Runs `body` in a child process with these environment variables, so that each test loads the plugin anew. A test
 // failure in the child is printed there and makes the parent's expectation fail. Returns the wait status.
+// What the child says on standard error goes to *said, or nowhere: errors that a test provokes must not bury the one
+// that it finds.
 int RunInChild(const std::vector<std::pair<std::string, std::string>>& environment,
-               const std::function<void()>& body);
-// The same, and the child must end without a failure.
+               const std::function<void()>& body, std::string* said = nullptr);
+// The same, and the child must end without a failure; if it does not, what it said is shown.
 void ExpectInChild(const std::vector<std::pair<std::string, std::string>>& environment,
                    const std::function<void()>& body);
 
