@@ -122,16 +122,11 @@ void Sender::RestartAtStep(TimePoint now) {
   if (!ranges_.UnsentBeginsMessage() || config_.congestion_restart == CongestionRestart::kOff) return;
   if (ranges_.HasLost() || !ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return;
   const uint64_t message = ranges_.unsent_message();
-  if (config_.congestion_restart == CongestionRestart::kAtMessage) {
-    if (restarted_messages_ == message + 1) return;
-    restarted_messages_ = message + 1;
-    congestion_control_->Restart(now);
-    AfterCongestionControl(now);
-    return;
-  }
-  uint64_t& start = step_starts_[message & (step_starts_.size() - 1)];
-  if (start != message + 1) return;
-  start = 0;  // once, though the window or the pacer may hold the message back
+  // Once, though the window or the pacer may hold the message back, and reports name it until the next step.
+  if (restarted_messages_ == message + 1) return;
+  const bool at_step = config_.congestion_restart == CongestionRestart::kAtStep;
+  if (at_step && step_starts_[message & (step_starts_.size() - 1)] != message + 1) return;
+  restarted_messages_ = message + 1;
   congestion_control_->Restart(now);
   AfterCongestionControl(now);
 }

@@ -173,7 +173,7 @@ class Sender {
   // At a message's residue: one more than the number of the last message there that begins a step.
   std::vector<uint64_t> step_starts_;
 
-  uint64_t restarted_messages_ = 0;  // CongestionRestart::kAtMessage: one more than the newest that began anew
+  uint64_t restarted_messages_ = 0;  // one more than the newest that began anew
 
   uint64_t next_packet_number_ = 0;
   TimePoint last_now_{};

@@ -55,6 +55,7 @@ class Pair {
     receive.capacity = destination->size();
     ASSERT_EQ(endpoints_[1]->Post(now_, receivers_[connection], receive), PostResult::kAccepted);
     ASSERT_EQ(endpoints_[0]->Post(now_, senders_[connection], send), PostResult::kAccepted);
+    ++posted_;
   }
 
   // At most `most` packets that may leave a host now.
@@ -91,6 +92,17 @@ class Pair {
     now_ = now_ + time;
     for (const auto& endpoint : endpoints_) endpoint->OnDeadline(now_);
   }
+
+  // Takes the host's events: sends of host 0 and receives of host 1 that are done.
+  void Drain(size_t host) {
+    Event event;
+    while (endpoints_[host]->NextEvent(&event)) {
+      if (event.kind == Event::Kind::kSent) ++sent_;
+      if (event.kind == Event::Kind::kReceived) ++received_;
+    }
+  }
+  size_t unfinished_sends() const { return posted_ - sent_; }
+  size_t received() const { return received_; }
 
   const Counters& counters(size_t host) const { return endpoints_[host]->counters(); }
   const SipKey& data_key(uint32_t connection) const { return data_keys_[connection]; }
@@ -131,6 +143,9 @@ class Pair {
   std::array<ConnectionHandle, kConnections> receivers_;
   std::array<SipKey, kConnections> data_keys_;
   std::array<uint64_t, kConnections> data_ids_{};
+  size_t posted_ = 0;
+  size_t sent_ = 0;
+  size_t received_ = 0;
 };
 
 bool SameCounters(const Counters& a, const Counters& b) { return std::memcmp(&a, &b, sizeof(Counters)) == 0; }
@@ -193,30 +208,65 @@ TEST(EndpointBurst, EndsAsSingleCallsDoWhateverHappensOnTheWay) {
   EXPECT_GT(receiver.foreign_version + receiver.malformed, 0u);
 }
 
+// Packets of zeros with these numbers: the next segments, from `first` on, of the first connection's first message.
+std::vector<Packet> Numbered(const Pair& pair, size_t message_length, size_t first,
+                             const std::vector<uint64_t>& numbers) {
+  std::vector<Packet> packets;
+  for (const uint64_t number : numbers) {
+    DataHeader header;
+    header.connection_id = pair.data_id(0);
+    header.payload_length = kMaxPayloadBytes;
+    header.offset_in_message = static_cast<uint32_t>(first + packets.size()) * kMaxPayloadBytes;
+    header.stream_offset = header.offset_in_message;
+    header.message_length = static_cast<uint32_t>(message_length);
+    header.packet_number = number;
+    Packet packet(kDataHeaderBytes + kMaxPayloadBytes);
+    header.payload_crc32c = Crc32c(packet.data() + kDataHeaderBytes, kMaxPayloadBytes);
+    WriteDataHeader(header, &pair.data_key(0), packet.data());
+    packets.push_back(std::move(packet));
+  }
+  return packets;
+}
+
 // The tags of a burst are computed before its first packet moves what the low 32 bits of a number mean.
 TEST(EndpointBurst, VerifiesAPacketWhoseFullNumberAnEarlierOneOfItsBurstChanged) {
   Pair burst(true);
   Packet source(10 * kMaxPayloadBytes);
   Packet destination(source.size());
   burst.Post(0, source, &destination);
-  std::vector<Packet> packets;
-  for (const uint64_t number : {uint64_t{0x70000000}, uint64_t{0xe0000000}, uint64_t{0x100000005}}) {
-    DataHeader header;
-    header.connection_id = burst.data_id(0);
-    header.payload_length = kMaxPayloadBytes;
-    header.offset_in_message = static_cast<uint32_t>(packets.size()) * kMaxPayloadBytes;
-    header.stream_offset = header.offset_in_message;
-    header.message_length = static_cast<uint32_t>(source.size());
-    header.packet_number = number;
-    Packet packet(kDataHeaderBytes + kMaxPayloadBytes);
-    header.payload_crc32c = Crc32c(packet.data() + kDataHeaderBytes, kMaxPayloadBytes);
-    WriteDataHeader(header, &burst.data_key(0), packet.data());
-    packets.push_back(std::move(packet));
-  }
-  burst.Give(1, packets);
+  burst.Give(1, Numbered(burst, source.size(), 0, {0x70000000, 0xe0000000, 0x100000005}));
   EXPECT_EQ(burst.counters(1).bad_tag, 0u);
-  EXPECT_EQ(burst.counters(1).packets_received, packets.size());
+  EXPECT_EQ(burst.counters(1).packets_received, 3u);
+  // From here on every tag of a burst is computed with an upper half that is not 0.
+  burst.Give(1, Numbered(burst, source.size(), 3, {0x100000006, 0x100000007, 0x100000008}));
+  EXPECT_EQ(burst.counters(1).bad_tag, 0u);
+  EXPECT_EQ(burst.counters(1).packets_received, 6u);
 }
+
+// Each message of no bytes is an event on both sides; nobody asks for them until the queue is nearly full.
+void FillTheQueueOfEvents(bool bursts) {
+  Pair pair(bursts);
+  const Packet source;
+  Packet destination;
+  constexpr size_t kRounds = 200;
+  constexpr size_t kMessages = 64;
+  for (size_t round = 0; round < kRounds; ++round) {
+    for (size_t i = 0; i < kMessages; ++i) pair.Post(0, source, &destination);
+    for (int i = 0; i < 400 && pair.unfinished_sends() != 0; ++i) {
+      for (size_t host = 0; host < 2; ++host) pair.Give(1 - host, pair.Take(host, 64));
+      pair.Pass(Milliseconds(1));
+      if (pair.counters(1).events_full != 0) pair.Drain(1);
+      pair.Drain(0);
+    }
+    ASSERT_EQ(pair.unfinished_sends(), 0u) << "round " << round;
+  }
+  pair.Drain(1);
+  EXPECT_EQ(pair.received(), kRounds * kMessages);
+  EXPECT_GT(pair.counters(1).events_full, 0u) << "the queue was never near its end";
+}
+
+TEST(EndpointBurst, TakesNoDatagramWhoseEventsMightNotFitTheQueue) { FillTheQueueOfEvents(true); }
+TEST(EndpointBurst, TakesNoSingleDatagramWhoseEventsMightNotFitTheQueue) { FillTheQueueOfEvents(false); }
 
 }  // namespace
 }  // namespace forgive

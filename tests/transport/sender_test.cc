@@ -202,6 +202,21 @@ TEST(Sender, IgnoresAReportOlderThanItsWindow) {
   EXPECT_EQ(peer.counters.stale_reports, 1u);
 }
 
+TEST(Sender, ForgetsTheReportsOfAWindowThatWasLeftOutAsAWhole) {
+  Peer peer;
+  peer.Deliver();                      // 1
+  peer.report.report_number = 10000;
+  peer.Deliver();
+  for (const uint64_t number : {9217u, 9999u}) {  // at the place of 1, and beside the newest
+    peer.report.report_number = number;
+    peer.Deliver();
+  }
+  EXPECT_EQ(peer.counters.stale_reports, 0u);
+  peer.report.report_number = 9217;
+  peer.Deliver();
+  EXPECT_EQ(peer.counters.stale_reports, 1u);
+}
+
 TEST(Sender, TakesAReportThatWasOvertakenLongAfterTheFirstThousands) {
   Peer peer;
   peer.Post(4 * kPayload);
