@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints of a run: a file a rank and step, since replicas may differ; the newest that all ranks have counts."""
 import datetime
+import io
 import os
 import re
 
 import torch
 import torch.distributed as dist
+
+from files import write_whole
+from identity import difference
 
 KEPT = 2  # of the newest, since a rank may be lost while the others write
 
@@ -32,13 +36,19 @@ def _steps(plan, rank):
                   (re.fullmatch(rf"step(\d+)\.rank{rank}\.pt", name) for name in names) if found)
 
 
+def write_tensors(path, what):
+    """As torch.save does, which ends the process where the disk is full."""
+    content = io.BytesIO()
+    torch.save(what, content)
+    write_whole(path, content.getvalue())
+
+
 def save(plan, rank, step, net, optimizer, scheduler):
     """Whole or not at all."""
     os.makedirs(_folder(plan), exist_ok=True)
-    path = os.path.join(_folder(plan), f"step{step}.rank{rank}.pt")
-    torch.save({"step": step, "identity": plan["identity"], "net": net.state_dict(),
-                "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()}, path + ".new")
-    os.replace(path + ".new", path)
+    write_tensors(os.path.join(_folder(plan), f"step{step}.rank{rank}.pt"),
+                  {"step": step, "identity": plan["identity"], "net": net.state_dict(),
+                   "optimizer": optimizer.state_dict(), "scheduler": scheduler.state_dict()})
     for old in _steps(plan, rank)[:-KEPT]:
         os.remove(os.path.join(_folder(plan), f"step{old}.rank{rank}.pt"))
 
@@ -58,8 +68,9 @@ def restore(plan, rank, net, optimizer, scheduler):
         saved = torch.load(path, weights_only=False)  # our own file: it holds more than tensors
     except Exception as error:  # torch raises whatever the damage is
         raise CheckpointError(f"{path}: not a checkpoint: {error}; remove it and start again") from error
-    if saved["identity"] != plan["identity"]:
-        raise CheckpointError(f"{path}: of another run ({saved['identity']}): remove it, or give the same options")
+    other = difference(saved["identity"], plan)
+    if other is not None:
+        raise CheckpointError(f"{path}: of another run ({other}): remove it, or give the same options")
     net.load_state_dict(saved["net"])
     optimizer.load_state_dict(saved["optimizer"])
     scheduler.load_state_dict(saved["scheduler"])

@@ -20,6 +20,7 @@ import subprocess  # noqa: E402
 import tempfile  # noqa: E402
 import time  # noqa: E402
 
+import identity  # noqa: E402
 import machine  # noqa: E402
 import outcome  # noqa: E402
 import report  # noqa: E402
@@ -27,6 +28,7 @@ import settings  # noqa: E402
 from errors import DemoError as TrainError  # noqa: E402
 from errors import Interrupted  # noqa: E402
 from fabrics import Loopback, TrainLab  # noqa: E402
+from files import write_whole  # noqa: E402
 from interrupts import Interrupts  # noqa: E402
 from processes import Processes  # noqa: E402
 
@@ -42,6 +44,7 @@ class Training:
         self.arguments, self.parameters = arguments, parameters
         self.processes = Processes(interrupts)
         self.output = os.path.abspath(arguments.output)
+        self.local = arguments.local or arguments.policies == ["masks"]
         build = os.path.abspath(arguments.build)
         self.plugin, self.collective = os.path.join(build, PLUGIN), os.path.join(build, COLLECTIVE)
         self.ranks = arguments.ranks or parameters.run["ranks"]
@@ -66,13 +69,14 @@ class Training:
             raise TrainError(f"--python {self.python}: it has no torch")
 
     def fabric(self):
-        if self.arguments.local or self.arguments.policies == ["masks"]:
+        if self.local:
             return Loopback(self.arguments.fault)
         return TrainLab(self.processes, self.parameters, self.output, "main", os.path.abspath(self.arguments.build))
 
     def run_all(self):
         """The runs of all policies, in order. Raises TrainError, Interrupted."""
-        os.makedirs(self.output, exist_ok=True)
+        for policy in self.arguments.policies:
+            self._check_folder(policy)
         fabric, runs = self.fabric(), []
         try:
             fabric.up()
@@ -89,20 +93,47 @@ class Training:
                 "failures": [line for run in runs for line in run["failures"]],
                 "command": " ".join(["testbed/train", *sys.argv[1:]])}
 
-    def _plan(self, policy, folder, fabric):
+    def _check_folder(self, policy):
+        """What stands in the policy's folder is removed, or gone on from: it must be of a run, and of the same one."""
+        folder = os.path.join(self.output, policy)
+        path = os.path.join(folder, "plan.json")
+        if not os.path.isdir(folder) or not os.listdir(folder):
+            return
+        try:
+            with open(path, encoding="utf-8") as file:
+                saved = json.load(file)
+        except (OSError, ValueError) as error:
+            raise TrainError(f"{folder} is not of a training ({path}: {getattr(error, 'strerror', None) or error}): "
+                             "remove it, or name another folder by --output") from error
+        if self.arguments.resume:
+            saved = saved.get("identity") if isinstance(saved, dict) else None
+            other = identity.difference(saved, self._named(policy, self._what(policy)))
+            if other is not None:
+                raise TrainError(f"--resume: {folder} has {other}: give the same options, or leave --resume out")
+
+    @staticmethod
+    def _named(policy, what):
+        # As JSON gives it back.
+        return what | {"identity": json.loads(json.dumps(identity.of_plan(policy, what)))}
+
+    def _what(self, policy):
+        """The part of the plan that is the same wherever the run is."""
         run, arguments = self.parameters.run, self.arguments
-        algorithm = arguments.algorithm or run["algorithm"]
-        plugin = {"gloo": None, "masks": None, "tcp": "tcp"}.get(policy, self.plugin)
         masks = {**self.parameters.policies["masks"], "bursts": arguments.bursts} if policy == "masks" else None
         return {"ranks": self.ranks, "seed": arguments.seed, "model": arguments.model, "batch": self.model["batch"],
-                "rate": self.model["rate"], "steps": arguments.steps or self.model["steps"], "folder": folder,
-                "meet": fabric.meeting_places(), "limit_s": run["limit_s"], "bucket_mb": run["bucket_mb"],
-                "plugin": plugin, "collective": self.collective, "algorithm": algorithm, "masks": masks,
-                "detector": self.parameters.detector | ({"window": arguments.window} if arguments.window else {}),
-                "evaluate_every": run["evaluate_every"],
-                "checkpoint_every": arguments.checkpoint_every or run["checkpoint_every"],
-                "resume": arguments.resume, "die": arguments.die,
-                "identity": f"{policy} {arguments.model} seed {arguments.seed} ranks {self.ranks} {algorithm}"}
+                "rate": self.model["rate"], "bucket_mb": run["bucket_mb"], "masks": masks,
+                "algorithm": arguments.algorithm or run["algorithm"],
+                "detector": self.parameters.detector | ({"window": arguments.window} if arguments.window else {})}
+
+    def _plan(self, policy, folder, fabric):
+        run, arguments = self.parameters.run, self.arguments
+        plugin = {"gloo": None, "masks": None, "tcp": "tcp"}.get(policy, self.plugin)
+        return self._named(policy, self._what(policy)) | {
+            "steps": arguments.steps or self.model["steps"], "folder": folder, "meet": fabric.meeting_places(),
+            "limit_s": run["limit_s"], "plugin": plugin, "collective": self.collective,
+            "evaluate_every": run["evaluate_every"],
+            "checkpoint_every": arguments.checkpoint_every or run["checkpoint_every"],
+            "resume": arguments.resume, "die": arguments.die}
 
     def _environment(self, policy, algorithm, fabric, rank):
         own = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
@@ -122,12 +153,12 @@ class Training:
     def _run(self, policy, fabric):
         folder = os.path.join(self.output, policy)
         if not self.arguments.resume:
-            shutil.rmtree(folder, ignore_errors=True)
+            with contextlib.suppress(FileNotFoundError):
+                shutil.rmtree(folder)
         os.makedirs(folder, exist_ok=True)
         plan = self._plan(policy, folder, fabric)
         path = os.path.join(folder, "plan.json")
-        with open(path, "w", encoding="utf-8") as file:
-            json.dump(plan, file, indent=1)
+        write_whole(path, json.dumps(plan, indent=1).encode())
         limit = plan["limit_s"]
         bursts = fabric.start_bursts(self.arguments.seed, limit + 20)
         begin, ranks = time.monotonic(), []
@@ -151,35 +182,42 @@ class Training:
         """What ended the run: a rank that was killed, else a rank's own words."""
         words = []
         for rank, code in enumerate(codes):
+            log, own, last = os.path.join(folder, f"rank{rank}.log"), [], ""
             with contextlib.suppress(OSError):
-                with open(os.path.join(folder, f"rank{rank}.log"), encoding="utf-8", errors="replace") as file:
-                    words += [line.strip().removeprefix("train: ") for line in file if line.startswith("train: ")][:1]
+                with open(log, encoding="utf-8", errors="replace") as file:
+                    lines = [line.strip() for line in file if line.strip()]
+                own = [line.removeprefix("train: ") for line in lines if line.startswith("train: ")][:1]
+                last = lines[-1] if lines else ""
+            words += own
             if code is not None and code < 0:
                 words.append(f"rank {rank}: ended by signal {-code}")
+            elif code and not own:
+                words.append(f"rank {rank}: {last or f'ended with exit status {code}'} (see {log})")
         return "; ".join(words) or f"not done within {limit} s; what the ranks said is in {folder}"
 
 
 @contextlib.contextmanager
-def only_one(local):
-    """One training over the lab at a time: it has one name."""
-    if local:
-        yield
-        return
-    path = os.path.join(tempfile.gettempdir(), f"forgive-train-{os.geteuid()}.lock")
-    with open(path, "a", encoding="ascii") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise TrainError("another training over the lab is running: wait until it has ended") from error
+def only_one(local, output):
+    """One training at a time in a folder, and one over the lab, which has one name."""
+    wanted = [(output, os.O_RDONLY, f"another training writes to {output}: name another folder by --output, or ")]
+    if not local:
+        path = os.path.join(tempfile.gettempdir(), f"forgive-train-{os.geteuid()}.lock")
+        wanted.append((path, os.O_RDWR | os.O_CREAT, "another training over the lab is running: "))
+    os.makedirs(output, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        for path, flags, complaint in wanted:
+            descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                raise TrainError(complaint + "wait until it has ended") from error
         yield
 
 
 def publish(found, output, metric):
     path = os.path.join(output, "results.json")
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        json.dump(found, file, indent=1)
-        file.write("\n")
-    os.replace(path + ".new", path)
+    write_whole(path, (json.dumps(found, indent=1) + "\n").encode())
     print(report.table(found["runs"], metric))
     page = report.page(found, metric, output)
     for line in found["failures"]:
@@ -193,11 +231,17 @@ def main(words):
         arguments = settings.parse(words)
         parameters = settings.Parameters(arguments.config)
         interrupts.install()
-        with only_one(arguments.local):
-            training = Training(arguments, parameters, interrupts)
+        training = Training(arguments, parameters, interrupts)
+        with only_one(training.local, training.output):
             found = training.run_all()
-        publish(found, training.output, METRICS[arguments.model])
+            publish(found, training.output, METRICS[arguments.model])
         return EXIT_FAILED if found["failures"] else 0
+    except entry.OutputError:
+        raise
+    except OSError as error:
+        print(f"train: {error.filename or 'the results'}: {error.strerror}: name another folder by --output",
+              file=sys.stderr)
+        return EXIT_FAILED
     except TrainError as error:
         print(f"train: {error}", file=sys.stderr)
         return EXIT_FAILED

@@ -27,7 +27,7 @@ PERF_COLUMNS = ("operation", "step", "source", "destination", "connection_id", "
 def _rows(path):
     """(step, place, offset, length) of each line: CSV with a header, JSON lines, or forgive_perf --ledger. `place`
     names the message; where a line does not say it, it is a place of its own."""
-    with open(path, encoding="utf-8") as file:
+    with open(path, encoding="utf-8", errors="replace") as file:
         names = None
         for number, line in enumerate(file, 1):
             try:
@@ -44,7 +44,7 @@ def _rows(path):
                     row = dict(zip(PERF_COLUMNS, line.split(), strict=True))
                 place = (row["connection_id"], row["message"]) if "message" in row else number
                 yield int(row["step"]), place, int(row.get("offset", 0)), int(row["length"])
-            except (ValueError, KeyError) as error:
+            except (ValueError, TypeError, KeyError) as error:
                 raise MaskError(f"{path}:{number}: no step and length there ({error!r})") from error
 
 

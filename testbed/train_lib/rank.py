@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """One rank of a training run: rank.py PLAN.json RANK. Writes a JSON line a step, its ledger, and a last line."""
+import contextlib
 import hashlib
 import json
 import os
@@ -20,13 +21,14 @@ import masks  # noqa: E402
 import models  # noqa: E402
 from carrier import Timed  # noqa: E402
 from collective import Collective, CollectiveError  # noqa: E402
+from files import keep_lines, named  # noqa: E402
 from rank_ledger import RankLedger  # noqa: E402
 
 
 class Rank:
     def __init__(self, plan, rank):
         self.plan, self.rank, self.ranks = plan, rank, plan["ranks"]
-        self.out = open(os.path.join(plan["folder"], f"steps{rank}.jsonl"), "a", encoding="utf-8")
+        self.path = os.path.join(plan["folder"], f"steps{rank}.jsonl")
         torch.set_num_threads(1)
         torch.manual_seed(plan["seed"])
         self.task = models.TASKS[plan["model"]](plan["seed"], plan["batch"])
@@ -67,6 +69,7 @@ class Rank:
     def train(self):
         """All steps from the newest checkpoint, or from the first."""
         restored = checkpoints.restore(self.plan, self.rank, self.net, self.optimizer, self.scheduler)
+        keep_lines(self.path, lambda line: self._step_of(line) <= restored)
         if self.ledger is not None:
             self.ledger.begin_after(restored)
         self.first = restored + 1
@@ -75,6 +78,17 @@ class Rank:
             if self.plan["checkpoint_every"] and self.number % self.plan["checkpoint_every"] == 0:
                 checkpoints.save(self.plan, self.rank, self.number, self.net, self.optimizer, self.scheduler)
         self._finish()
+
+    @staticmethod
+    def _step_of(line):
+        """Of a line of this rank's file; the last line of a run, which will be made again, comes after all steps."""
+        with contextlib.suppress(ValueError, KeyError, TypeError):
+            return int(json.loads(line)["step"])
+        return float("inf")
+
+    def _write(self, line):
+        with named(self.path), open(self.path, "a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
 
     def _step(self):
         inputs, targets = self.task.draw(self.number, self.rank, self.ranks)
@@ -98,7 +112,7 @@ class Rank:
             line["masked"] = self.carrier.take()
         if self.number % self.plan["evaluate_every"] == 0 or self.number in (1, self.plan["steps"]):
             line.update(self._evaluate())
-        print(json.dumps(line), file=self.out, flush=True)
+        self._write(line)
 
     def _flat(self):
         return torch.cat([parameter.detach().flatten() for parameter in self.net.parameters()])
@@ -127,8 +141,8 @@ class Rank:
         if self.ledger is not None:
             final["ledger"] = self.ledger.take()  # what came after the last step: nothing may
             final["stats"] = forgive_torch.stats()
-        print(json.dumps(final), file=self.out, flush=True)
-        torch.save(self._flat(), os.path.join(self.plan["folder"], f"parameters{self.rank}.pt"))
+        self._write(final)
+        checkpoints.write_tensors(os.path.join(self.plan["folder"], f"parameters{self.rank}.pt"), self._flat())
         dist.barrier()
         self.carrier.close()
         dist.destroy_process_group()
@@ -142,7 +156,9 @@ def main(words):
         Rank(plan, rank).train()
     except (CollectiveError, forgive_torch.ForgiveError, models.DataError, checkpoints.CheckpointError,
             RuntimeError, OSError) as error:
-        print(f"train: rank {rank}: {str(error).splitlines()[0]}", file=sys.stderr, flush=True)
+        named_file = isinstance(error, OSError) and error.filename
+        text = f"{error.filename}: {error.strerror}" if named_file else (str(error).splitlines() or [repr(error)])[0]
+        print(f"train: rank {rank}: {text}", file=sys.stderr, flush=True)
         os._exit(1)  # gloo's and the plugin's threads may be in calls that a lost rank never ends
 
 

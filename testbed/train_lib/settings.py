@@ -77,10 +77,14 @@ def _check(arguments):
     for name in arguments.policies:
         if name not in POLICIES:
             raise TrainError(f"--policy {name}: give some of {', '.join(POLICIES)}")
+        if arguments.policies.count(name) > 1:
+            raise TrainError(f"--policy: {name} is there twice")
     if not arguments.policies:
         raise TrainError(f"--policy: give some of {', '.join(POLICIES)}")
     if not arguments.local and (arguments.ranks or arguments.fault):
         raise TrainError("--ranks and --fault go with --local: the lab is as the parameters say")
+    if arguments.ranks == 1 and not set(arguments.policies) <= {"gloo", "masks"}:
+        raise TrainError("--ranks 1: an all-reduce has at least 2; gloo and masks go with 1")
     lab = [name for name in arguments.policies if name != "masks"]
     if lab and not arguments.local and os.geteuid() != 0:
         raise TrainError("the lab needs root (network namespaces, eBPF): run sudo testbed/train, or "

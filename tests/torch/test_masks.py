@@ -106,9 +106,10 @@ def test_a_simulations_ledger_is_replayed(tmp_path):
 
 @pytest.mark.parametrize("text, complaint", [
     ("", "holds no line"), ("step,length\n1,x\n", ":2: no step and length"),
-    ('{"step": 1}\n', ":1: no step and length")])
+    ('{"step": 1}\n', ":1: no step and length"), ('{"step": null, "length": 1}\n', ":1: no step and length"),
+    ("\udcff\udcfe\x00\udc80\n", ":1: no step and length")])
 def test_a_bad_ledger_is_named(tmp_path, text, complaint):
-    (tmp_path / "ledger").write_text(text, encoding="utf-8")
+    (tmp_path / "ledger").write_text(text, encoding="utf-8", errors="surrogateescape")
     with pytest.raises(masks.MaskError, match=complaint):
         masks.read_bursts(str(tmp_path / "ledger"))
 

@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """testbed/train: the plugin changes no bit at p = 0, losses stay within budget, a lost rank ends all, restarts."""
 import csv
+import fcntl
 import importlib.util
 import json
 import os
 import pathlib
+import resource
 import subprocess
 import sys
 
@@ -17,10 +19,15 @@ if importlib.util.find_spec("torch") is None:
     pytest.skip("PyTorch is not installed (apt-get install python3-torch)", allow_module_level=True)
 
 
-def train(output, *words, timeout=250):
+def train(output, *words, timeout=250, before=None):
     words = ["--build", BUILD, "--output", output, "--python", sys.executable, *map(str, words)]
     return subprocess.run([SOURCE / "testbed" / "train", *words], capture_output=True, text=True, timeout=timeout,
-                          check=False)
+                          check=False, preexec_fn=before)
+
+
+def one_line(done):
+    assert done.returncode == 1 and done.stderr.count("\n") == 1, done.stdout + done.stderr
+    return done.stderr
 
 
 def found(output):
@@ -98,7 +105,77 @@ def test_after_a_kill_with_losses_every_rank_says_why_it_ended_and_budgets_hold_
         assert sum(int(line["length"]) for line in lines if int(line["step"]) == row["step"]) == row["forgiven"]
 
 
+FOUR_STEPS = ("--local", "--ranks", 2, "--policy", "gloo", "--steps", 4)
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """A run that has ended, with checkpoints."""
+    output = tmp_path_factory.mktemp("saved")
+    done = train(output, *FOUR_STEPS, "--checkpoint-every", 2)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return output
+
+
 @pytest.mark.parametrize("words, complaint", [
+    (["--seed", 2], "gloo has seed 1, not 2"), (["--ranks", 3], "gloo has ranks 2, not 3"),
+    (["--model", "transformer"], "gloo has model cnn, not transformer"), (["--window", 3], "gloo has detector")])
+def test_a_run_does_not_go_on_from_another_ones_checkpoints(saved, words, complaint):
+    before = {path: path.read_bytes() for path in sorted((saved / "gloo").iterdir()) if path.is_file()}
+    assert complaint in one_line(train(saved, *FOUR_STEPS, "--resume", *words))
+    assert {path: path.read_bytes() for path in sorted((saved / "gloo").iterdir()) if path.is_file()} == before
+
+
+def test_a_run_goes_on_behind_a_line_that_was_cut_short(saved):
+    with open(saved / "gloo" / "steps1.jsonl", "a", encoding="utf-8") as file:
+        file.write('{"step": 3, "seco')
+    done = train(saved, *FOUR_STEPS, "--resume")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert [row["step"] for row in found(saved)["gloo"]["steps"]] == [1, 2, 3, 4]
+
+
+def test_a_damaged_checkpoint_is_named(saved):
+    path = saved / "gloo" / "checkpoints" / "step4.rank1.pt"
+    content = path.read_bytes()
+    path.write_bytes(content[:1000])
+    assert f"{path}: not a checkpoint" in one_line(train(saved, *FOUR_STEPS, "--resume"))
+    path.write_bytes(content)
+
+
+def test_a_folder_that_is_not_of_a_training_is_left_alone(tmp_path):
+    (tmp_path / "gloo").mkdir()
+    (tmp_path / "gloo" / "thesis").write_text("mine", encoding="utf-8")
+    assert "gloo is not of a training" in one_line(train(tmp_path, *FOUR_STEPS))
+    assert [path.name for path in (tmp_path / "gloo").iterdir()] == ["thesis"]
+
+
+def test_two_trainings_do_not_write_to_one_folder(tmp_path):
+    descriptor = os.open(tmp_path, os.O_RDONLY)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
+    assert f"another training writes to {tmp_path}" in one_line(train(tmp_path, *FOUR_STEPS))
+    os.close(descriptor)
+
+
+def test_where_results_cannot_be_written_the_file_is_named_and_no_half_one_is_left(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    assert "file: File exists: name another folder by --output" in one_line(train(tmp_path / "file", *FOUR_STEPS))
+    # A disk that is full in the middle of a checkpoint.
+    done = train(tmp_path / "full", *FOUR_STEPS, "--checkpoint-every", 2,
+                 before=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (100000, 100000)))
+    assert "step2.rank" in one_line(done) and "File too large" in done.stderr
+    assert not list((tmp_path / "full").glob("**/*.new")) and not list((tmp_path / "full").glob("**/*.pt"))
+
+
+def test_a_rank_that_ends_by_what_nobody_foresaw_is_shown_with_its_last_word(tmp_path):
+    text = (SOURCE / "testbed" / "train.toml").read_text(encoding="utf-8")
+    (tmp_path / "odd.toml").write_text(text.replace("rate = 0.05", 'rate = "fast"'), encoding="utf-8")
+    said = one_line(train(tmp_path / "out", *FOUR_STEPS, "--config", tmp_path / "odd.toml"))
+    assert "TypeError: " in said and "rank0.log" in said and "not done within" not in said
+
+
+@pytest.mark.parametrize("words, complaint", [
+    (["--local", "--policy", "tcp,gloo,tcp"], "--policy: tcp is there twice"),
+    (["--local", "--ranks", "1", "--policy", "gloo,plain"], "--ranks 1: an all-reduce has at least 2"),
     (["--policy", "magic"], "--policy magic: give some of gloo, tcp"),
     (["--ranks", "2"], "--ranks and --fault go with --local"),
     (["--steps", "0"], "0: give a number from 1"),
