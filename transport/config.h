@@ -58,6 +58,7 @@ struct Config {
   uint64_t window_bytes = 1 << 20;        // most bytes in flight of one connection
   uint64_t scoreboard_bytes = 4u << 20;   // how far data may run ahead of rcv_nxt; a power of two
   uint32_t packet_number_window = 16384;  // older packet numbers are dropped; a power of two
+  uint32_t event_capacity = 8192;         // events not taken yet; a power of two, at least 2 * EventQueue::kReserve
   uint32_t max_steps = 64;                // open, or closed with messages not completed
 
   // The seed's parameters. p is chosen per step by whoever opens it.

@@ -367,8 +367,17 @@ void Connection::CheckLiveness(TimePoint now) {
   }
 }
 
+// While this process was stopped it asked nothing: that time is no silence of the peer's.
+void Connection::DiscountOwnPause(TimePoint now) {
+  const Nanoseconds late = now - next_connect_;
+  if (late <= context_->config->connect_retry) return;
+  connect_end_ = connect_end_ + late;
+  next_connect_ = now;
+}
+
 void Connection::OnDeadline(TimePoint now) {
   if (state_ == State::kConnecting) {
+    DiscountOwnPause(now);
     if (now >= connect_end_) Fail(now, FailReason::kNoAnswer, false);
     return;
   }
@@ -433,6 +442,7 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
     connect.capabilities = config.payload_crc ? kCapabilityPayloadCrc : 0;
     connect.traffic_class = traffic_class_;
     ++connect_tries_;
+    DiscountOwnPause(now);
     next_connect_ = now + config.connect_retry;
     uint8_t packet[kDataHeaderBytes + kMaxPayloadBytes];
     const size_t length = WriteConnect(connect, secret_, packet);

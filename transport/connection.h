@@ -92,6 +92,7 @@ class Connection {
   void Heard(TimePoint now);  // something that only the live peer can have sent
   void NoteIfIdle();
   void BeginWaiting(TimePoint now);
+  void DiscountOwnPause(TimePoint now);
   bool IsOwnReply(const ConnectReply& reply, const Datagram& datagram);
   Nanoseconds ProbeInterval() const;
   bool HasHandshake(TimePoint now) const {

@@ -17,7 +17,6 @@
 namespace forgive {
 namespace {
 
-constexpr uint32_t kEventCapacity = 8192;
 // How many packets a connection may send in a row: enough for a driver to batch, few enough to be fair.
 constexpr uint32_t kPacketsPerTurn = 16;
 // A listener remembers whom it accepted, so that a replayed Connect makes no second connection.
@@ -78,7 +77,7 @@ struct Endpoint::Impl {
   Impl(const Config& config_in, StepTable* steps, const std::array<uint8_t, 32>& seed, const Identity& identity)
       : config(config_in),
         entropy(seed),
-        events(kEventCapacity),
+        events(config_in.event_capacity),
         slots(config_in.max_connections),
         turns(config_in.max_connections) {
     FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));

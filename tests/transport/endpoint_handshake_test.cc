@@ -100,6 +100,21 @@ TEST_F(HandshakeTest, RefusesAConnectionOverTheLimitWithAClearReason) {
   EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kRefused);
 }
 
+TEST_F(HandshakeTest, AHostThatWasStoppedForLongerThanTheTimeoutStillConnects) {
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  ConnectRequest request;
+  request.peer = World::AddressOf(1);
+  request.ticket = ticket;
+  ConnectionHandle sender;
+  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  world_.Pump();
+  world_.host(0).clock_offset = world_.host(0).clock_offset + Seconds(3600);
+  RunFor(Seconds(1));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed), 0);
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kConnected), 1);
+}
+
 TEST_F(HandshakeTest, AReplyOfAnotherVersionIsBelievedOnlyFromWhoHasTheTicket) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
