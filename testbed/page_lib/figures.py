@@ -6,6 +6,8 @@ import re
 
 import matplotlib
 
+from whole_files import write_whole
+
 matplotlib.use("Agg")
 from matplotlib import pyplot  # noqa: E402
 
@@ -32,10 +34,11 @@ def svg_of(figure, name):
                   count=1)
 
 
-def save_png(figure, path):
+def save_png(figure, path, dpi=110):
     """May raise OSError."""
-    os.makedirs(os.path.dirname(path), exist_ok=True)
-    figure.savefig(path, dpi=110)
+    content = io.BytesIO()
+    figure.savefig(content, format="png", dpi=dpi)
+    write_whole(path, content.getvalue())
 
 
 def close(figure):
@@ -45,6 +48,7 @@ def close(figure):
 def embed(figure, name, pictures):
     """The SVG text of a figure, which is also saved as PICTURES/NAME.png and closed. May raise OSError."""
     text = svg_of(figure, name)
+    os.makedirs(pictures, exist_ok=True)
     save_png(figure, f"{pictures}/{name}.png")
     close(figure)
     return text

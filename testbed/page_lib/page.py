@@ -2,6 +2,8 @@
 # One self-contained HTML page: its look, its tables, its sections.
 import html
 
+from whole_files import write_whole
+
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; color: #222; max-width: 62rem; margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.7rem; margin-bottom: 0.2rem; } h2 { font-size: 1.2rem; margin-top: 2.4rem; }
@@ -37,5 +39,4 @@ def write(path, title, heading, top, sections):
     text = (f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>\n'
             f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>\n'
             f"<h1>{escape(heading)}</h1>\n{top}{content}</body></html>\n")
-    with open(path, "w", encoding="utf-8") as file:
-        file.write(text)
+    write_whole(path, text.encode())

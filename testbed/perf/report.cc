@@ -5,9 +5,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "testbed/entry_lib/whole_file.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -210,10 +210,8 @@ void PrintDivergence(const Outcome& outcome) {
 }
 
 void WriteFile(const std::string& file, const std::string& text) {
-  std::ofstream stream(file, std::ios::trunc);
-  stream << text;
-  stream.close();
-  if (!stream) throw RunError(fmt::format("cannot write {}", file));
+  const std::string error = WriteWholeFile(file, text);
+  if (!error.empty()) throw RunError(fmt::format("cannot write {}: {}", file, error));
 }
 
 }  // namespace forgive::perf

@@ -67,19 +67,30 @@ class Lines {
   size_t number_ = 0;
 };
 
+// As a line on the terminal can show it: short, and without what a terminal would obey.
+std::string Shown(std::string_view text) {
+  constexpr size_t kMostShown = 60;
+  std::string out(text.substr(0, kMostShown));
+  for (char& each : out) {
+    if (static_cast<unsigned char>(each) < ' ' || static_cast<unsigned char>(each) > '~') each = '?';
+  }
+  return text.size() > kMostShown ? out + "..." : out;
+}
+
 uint64_t ParseStep(const Lines& lines, const std::string& text) {
   uint64_t step = 0;
-  if (!ParseNumber(text, &step)) lines.Fail(fmt::format("step \"{}\": not a step number (digits, from 0)", text));
+  if (!ParseNumber(text, &step))
+    lines.Fail(fmt::format("step \"{}\": not a step number (digits, from 0)", Shown(text)));
   return step;
 }
 
 // Not ParseNumber: NaN, infinity and what a double cannot hold are norms too, which the detector judges.
 double ParseNorm(const Lines& lines, const std::string& text) {
   double norm = 0;
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
+  const char* begin = text.data() + (text.starts_with('+') && !text.starts_with("+-") ? 1 : 0);
   const auto [stop, error] = std::from_chars(begin, text.data() + text.size(), norm);
   if (stop != text.data() + text.size() || text.empty() || error == std::errc::invalid_argument) {
-    lines.Fail(fmt::format("norm \"{}\": not a number", text));
+    lines.Fail(fmt::format("norm \"{}\": not a number", Shown(text)));
   }
   // A norm that a double cannot hold is as bad as infinity, and one that is too small is zero.
   if (error == std::errc::result_out_of_range) {
@@ -91,7 +102,7 @@ double ParseNorm(const Lines& lines, const std::string& text) {
 }
 
 bool ParseLabel(const Lines& lines, const std::string& text) {
-  if (text != "0" && text != "1") lines.Fail(fmt::format("critical \"{}\": neither 0 nor 1", text));
+  if (text != "0" && text != "1") lines.Fail(fmt::format("critical \"{}\": neither 0 nor 1", Shown(text)));
   return text == "1";
 }
 
@@ -134,7 +145,7 @@ double NormOfJson(const Lines& lines, const json& value) {
   if (value.is_number()) return value.get<double>();
   if (value.is_null()) return std::nan("");
   if (value.is_string()) return ParseNorm(lines, value.get<std::string>());
-  lines.Fail(fmt::format("norm {}: not a number", value.dump()));
+  lines.Fail(fmt::format("norm {}: not a number", Shown(value.dump())));
 }
 
 NormRow NormsOfJson(const Lines& lines, const std::string& line) {
@@ -157,7 +168,7 @@ size_t CheckHeader(const Lines& lines, const std::string& line, const std::strin
     good = more && names.size() > 2 ? names[i].starts_with(second) : names[i] == second;
   }
   if (!good) {
-    lines.Fail(fmt::format("the header is \"{}\"; it must be step,{}{}", Trim(line), second,
+    lines.Fail(fmt::format("the header is \"{}\"; it must be step,{}{}", Shown(Trim(line)), second,
                            more ? " (or step,norm_0,norm_1,... with a column a layer)" : ""));
   }
   return names.size();

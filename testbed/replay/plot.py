@@ -8,12 +8,21 @@ import os
 import sys
 
 # The program finds this script by a link beside itself; the shared look is found from where the script is.
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), "page_lib"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(os.path.realpath(__file__))), room)
+                for room in ("page_lib", "entry_lib")]
+
+SAID = 2  # the exit status after a line that says what is wrong
+
+
+def end(text):
+    print(f"forgive_replay: --plot{text}", file=sys.stderr)
+    sys.exit(SAID)
+
 
 try:
     import figures
 except ImportError:
-    sys.exit("forgive_replay: --plot: python3-matplotlib is missing: apt-get install python3-matplotlib")
+    end(": python3-matplotlib is missing: apt-get install python3-matplotlib")
 import page  # noqa: E402
 
 CRITICAL, MISSED, FALSE_ALARM, LINE = "#f3e6c8", "#cc3311", "#aa7700", "#4477aa"
@@ -143,9 +152,9 @@ def main(arguments):
         if arguments[1].endswith(".html"):
             write_page(arguments[1], found)
         else:
-            draw(found).savefig(arguments[1], dpi=130)
+            figures.save_png(draw(found), arguments[1], dpi=130)
     except OSError as error:
-        sys.exit(f"forgive_replay: --plot {arguments[1]}: {error.strerror}")
+        end(f" {arguments[1]}: {error.strerror}")
 
 
 if __name__ == "__main__":

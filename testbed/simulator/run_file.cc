@@ -8,6 +8,7 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "testbed/entry_lib/whole_file.h"
 #include "testbed/simulator/results.h"
 #include "testbed/simulator/sweep.h"
 
@@ -59,14 +60,7 @@ void CheckWritable(const std::string& option, const std::string& file) {
 }
 
 void WriteWhole(const std::string& option, const std::string& file, const std::string& lines) {
-  const std::string partial = file + ".partial";
-  std::FILE* stream = std::fopen(partial.c_str(), "w");
-  if (stream != nullptr) {
-    const bool written = std::fwrite(lines.data(), 1, lines.size(), stream) == lines.size();
-    const bool closed = std::fclose(stream) == 0;
-    if (written && closed && std::rename(partial.c_str(), file.c_str()) == 0) return;
-    std::remove(partial.c_str());
-  }
+  if (WriteWholeFile(file, lines).empty()) return;
   throw PlanError(option + ": cannot write there; name another file");
 }
 

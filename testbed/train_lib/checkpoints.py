@@ -8,7 +8,7 @@ import re
 import torch
 import torch.distributed as dist
 
-from files import write_whole
+from whole_files import write_whole
 from identity import difference
 
 KEPT = 2  # of the newest, since a rank may be lost while the others write

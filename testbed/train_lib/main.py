@@ -28,7 +28,7 @@ import settings  # noqa: E402
 from errors import DemoError as TrainError  # noqa: E402
 from errors import Interrupted  # noqa: E402
 from fabrics import Loopback, TrainLab  # noqa: E402
-from files import write_whole  # noqa: E402
+from whole_files import write_whole  # noqa: E402
 from interrupts import Interrupts  # noqa: E402
 from processes import Processes  # noqa: E402
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 HERE = os.path.dirname(os.path.realpath(__file__))
-sys.path[:0] = [HERE, os.path.join(HERE, "..", "..", "plugin", "torch")]
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "entry_lib"), os.path.join(HERE, "..", "..", "plugin", "torch")]
 
 import checkpoints  # noqa: E402
 import forgive_torch  # noqa: E402
@@ -21,7 +21,7 @@ import masks  # noqa: E402
 import models  # noqa: E402
 from carrier import Timed  # noqa: E402
 from collective import Collective, CollectiveError  # noqa: E402
-from files import keep_lines, named  # noqa: E402
+from whole_files import keep_lines, named  # noqa: E402
 from rank_ledger import RankLedger  # noqa: E402
 
 

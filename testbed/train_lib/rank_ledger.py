@@ -3,7 +3,7 @@
 import numpy
 
 import forgive_torch
-from files import keep_lines, named
+from whole_files import keep_lines, named
 from forgive_torch import library
 
 NAMES = numpy.dtype(library.Range).names

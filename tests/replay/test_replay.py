@@ -2,7 +2,10 @@
 """forgive_replay on norms whose classes are worked out by hand, its files, its pictures, and its complaints."""
 import json
 import os
+import resource
+import signal
 import subprocess
+import threading
 
 import pytest
 
@@ -12,8 +15,9 @@ NORMS = [8, 8, 8, 4, 4, 4, 6, 6, 1, 1, 1]
 CRITICAL = [1, 2, 5, 8, 10]
 
 
-def replay(*arguments):
-    return subprocess.run([REPLAY, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False)
+def replay(*arguments, before=None):
+    return subprocess.run([REPLAY, *map(str, arguments)], capture_output=True, text=True, timeout=60, check=False,
+                          preexec_fn=before)
 
 
 def write(path, text):
@@ -134,6 +138,9 @@ BAD_FILES = [
     ("a.csv", "step,norm\n1,2\n2,abc\n", 'a.csv:3: norm "abc": not a number'),
     ("a.csv", "step,norm\n1,2\n\n2,\n", 'a.csv:4: norm "": not a number'),
     ("a.csv", "step,norm\n1,2\n2,3x\n", 'a.csv:3: norm "3x": not a number'),
+    ("a.csv", "step,norm\n1,+-2\n", 'a.csv:2: norm "+-2": not a number'),
+    ("a.csv", "\x1b[2J\x00\x07" + "x" * 9000, 'a.csv:1: the header is "?[2J??xxx'),
+    ("a.jsonl", '{"step":1,"norm":"\\u001b[2J"}', 'a.jsonl:1: norm "?[2J": not a number'),
     ("a.csv", "step,norm\n-1,2\n", 'a.csv:2: step "-1": not a step number'),
     ("a.csv", "step,norm\n1.0,2\n", 'a.csv:2: step "1.0": not a step number'),
     ("a.csv", "step,norm\n1,2,3\n", "a.csv:2: 3 values where the header has 2 columns"),
@@ -154,6 +161,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path, name, text, complaint):
     run = replay(write(tmp_path / name, text), "--json", tmp_path / "out.json")
     assert run.returncode == 2 and run.stdout == ""
     assert complaint in run.stderr and run.stderr.count("\n") == 1
+    assert len(run.stderr) < 400 and run.stderr.strip().isprintable()
     assert not (tmp_path / "out.json").exists()
 
 
@@ -187,7 +195,50 @@ def test_a_bad_label_is_named_by_file_and_line(tmp_path, norms, text, complaint)
 ])
 def test_bad_arguments_are_named(norms, arguments, complaint):
     run = replay(norms, *arguments)
-    assert run.returncode == 2 and complaint in run.stderr and run.stdout == ""
+    assert run.returncode == 2 and complaint in run.stderr and run.stdout == "" and run.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("arguments", [
+    ["norms.csv", "--json", "norms.csv"], ["norms.csv", "--csv", "./norms.csv"],
+    ["norms.csv", "--truth", "truth.csv", "--csv", "truth.csv"], ["norms.csv", "--csv", "out", "--json", "out"],
+    ["norms.csv", "--plot", "a.png", "--plot", "a.png"]])
+def test_no_result_takes_the_place_of_what_is_read_or_of_another(tmp_path, monkeypatch, norms, arguments):
+    monkeypatch.chdir(tmp_path)
+    write(tmp_path / "truth.csv", "step,critical\n1,1\n")
+    before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
+    run = replay(*arguments)
+    assert run.returncode == 2 and "is read or written already" in run.stderr and run.stderr.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+@pytest.mark.parametrize("option, name, most_bytes", [("--json", "a.json", 500), ("--csv", "a.csv", 50),
+                                                      ("--plot", "a.png", 9000), ("--plot", "a.html", 9000)])
+def test_a_result_that_does_not_fit_leaves_what_was_there(tmp_path, norms, option, name, most_bytes):
+    def small_disk():
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most_bytes, most_bytes))
+    write(tmp_path / name, "old")
+    run = replay(norms, option, tmp_path / name, before=small_disk)
+    assert run.returncode == 2 and run.stderr.count("\n") == 1 and "File too large" in run.stderr, run.stderr
+    assert (tmp_path / name).read_text(encoding="utf-8") == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted({name, "norms.csv"})
+
+
+def test_what_is_no_file_is_written_to_and_stays_what_it_is(tmp_path, norms):
+    (tmp_path / "full").symlink_to("/dev/full")
+    run = replay(norms, "--csv", tmp_path / "full")
+    assert run.returncode == 2 and "No space left on device" in run.stderr and (tmp_path / "full").is_symlink()
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text(encoding="utf-8")), daemon=True)
+    reader.start()
+    run = replay(norms, "--json", tmp_path / "pipe", "--window", 1)
+    reader.join(30)
+    assert run.returncode == 0 and critical(json.loads(got[0])) == CRITICAL and (tmp_path / "pipe").is_fifo()
+    (tmp_path / "link").symlink_to("behind.csv")
+    write(tmp_path / "behind.csv", "old")
+    assert replay(norms, "--csv", tmp_path / "link").returncode == 0
+    assert (tmp_path / "link").is_symlink() and "step,norm" in (tmp_path / "behind.csv").read_text(encoding="utf-8")
 
 
 def test_a_missing_file_is_named(tmp_path):

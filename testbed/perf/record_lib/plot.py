@@ -3,7 +3,8 @@
 import os
 import sys
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", "page_lib"))
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.realpath(__file__)), "..", "..", room)
+                for room in ("page_lib", "entry_lib")]
 
 import figures  # noqa: E402
 
@@ -25,5 +26,6 @@ def draw(found, path):
     axis.set_xlabel("ratio within a round, median (mark: the least it must be)")
     first = found[0]
     axis.set_title(f"{first['commit'][:9]}, {first['machine']['cpus']} CPUs, {first['date'][:10]}", fontsize=9)
-    figures.save_png(figure, os.path.abspath(path))
+    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    figures.save_png(figure, path)
     figures.close(figure)

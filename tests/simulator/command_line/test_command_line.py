@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import subprocess
+import threading
 import time
 
 import pytest
@@ -134,6 +135,18 @@ def test_a_bad_file_is_named_with_its_line(plans, tmp_path):
 def test_a_folder_that_is_not_there_is_no_place_for_results(plans, tmp_path, option):
     result = run("run", "small/none", option, tmp_path / "no" / "out", plans=plans)
     assert result.returncode == 2 and "cannot write there" in result.stderr
+
+
+@pytest.mark.parametrize("option", ["--json", "--ledger"])
+def test_a_pipe_gets_the_results_and_stays_a_pipe(plans, tmp_path, option):
+    os.mkfifo(tmp_path / "pipe")
+    got = []
+    reader = threading.Thread(target=lambda: got.append((tmp_path / "pipe").read_text()), daemon=True)
+    reader.start()
+    result = run("run", "small/forgive", option, tmp_path / "pipe", plans=plans)
+    reader.join(10)
+    assert result.returncode == 0, result.stderr
+    assert got and got[0].count("\n") > 1 and (tmp_path / "pipe").is_fifo()
 
 
 def test_a_sweep_writes_the_same_bytes_with_any_number_of_jobs(plans, tmp_path):
