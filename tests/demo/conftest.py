@@ -6,7 +6,7 @@ import sys
 import pytest
 
 ROOT = os.path.realpath(os.path.join(os.path.dirname(__file__), "..", ".."))
-sys.path[:0] = [os.path.join(ROOT, "testbed", "demo_lib"), os.path.join(ROOT, "testbed", "page_lib")]
+sys.path[:0] = [os.path.join(ROOT, "testbed", room) for room in ("demo_lib", "page_lib", "entry_lib")]
 
 import results  # noqa: E402
 import schedule  # noqa: E402
