@@ -8,6 +8,7 @@
 #include <mutex>
 #include <string>
 
+#include "dataplane/clock.h"
 #include "dataplane/socket_address.h"
 #include "plugin/communicator.h"
 #include "plugin/fail_words.h"
@@ -44,6 +45,7 @@ struct ListenCommunicator {
   std::shared_ptr<Context> context;  // nullptr before v11
   std::shared_ptr<ListenerSlot> listener;
   std::shared_ptr<ConnectionSlot> accepted;  // until it is ready
+  TimePoint patience_end;                    // when it is said once that nobody connects
 };
 
 int Refuse(int result, const char* what) {
@@ -66,6 +68,17 @@ uint32_t TrafficClassOnWire(int traffic_class) {
 bool FindContext(const Process& process, const void* named, std::shared_ptr<Context>* out) {
   *out = named == nullptr ? nullptr : process.contexts()->Find(named);
   return (named == nullptr) == (*out == nullptr);
+}
+
+// A peer that cannot read our handle never sends a packet: this side would wait without a word.
+void SayIfNobodyConnects(ListenCommunicator* listen) {
+  if (MonotonicNow() < listen->patience_end) return;
+  listen->patience_end = kNever;
+  const Nanoseconds patience = listen->process->settings().engine.transport.peer_timeout;
+  Log(LogLevel::kWarning,
+      "accept: nobody has connected for %lld s; a rank without this plugin, or with another version of it, cannot "
+      "(NCCL_NET=forgive makes NCCL say why one has not loaded it)",
+      static_cast<long long>(patience.value / Seconds(1).value));
 }
 
 std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, Handle* handle,
@@ -213,11 +226,13 @@ int Listen(void* named, int device, void* handle_bytes, void** listen_comm) {
   handle.secret = ticket.secret;
   std::memset(handle_bytes, 0, nccl::kHandleBytes);
   std::memcpy(handle_bytes, &handle, sizeof(handle));
-  *listen_comm = new ListenCommunicator{.process = process,
-                                        .generation = ForkGeneration(),
-                                        .context = std::move(context),
-                                        .listener = std::move(listener),
-                                        .accepted = nullptr};
+  *listen_comm =
+      new ListenCommunicator{.process = process,
+                             .generation = ForkGeneration(),
+                             .context = std::move(context),
+                             .listener = std::move(listener),
+                             .accepted = nullptr,
+                             .patience_end = MonotonicNow() + process->settings().engine.transport.peer_timeout};
   process->live()->Add(*listen_comm);
   return nccl::kSuccess;
 }
@@ -231,9 +246,15 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
   if (context != nullptr) traffic_class = context->traffic_class;
   Handle handle;
   std::memcpy(&handle, handle_bytes, sizeof(handle));
-  if (handle.magic != kHandleMagic || handle.version != kHandleVersion) {
+  if (handle.magic != kHandleMagic) {
+    return Refuse(
+        nccl::kInternalError,
+        "connect: the peer's handle is not FORGIVE's, so that rank runs without it; all hosts need the same "
+        "plugin (NCCL_NET=forgive makes NCCL say why one has not loaded it)");
+  }
+  if (handle.version != kHandleVersion) {
     return Refuse(nccl::kInternalError,
-                  "connect: the peer's handle is not from this version of FORGIVE; all hosts need the same plugin");
+                  "connect: the peer's handle is from another version of FORGIVE; all hosts need the same plugin");
   }
   ConnectingTable& table = *process->connecting();
   const std::lock_guard<std::mutex> lock(table.mutex);
@@ -273,7 +294,10 @@ int Accept(void* comm, void** receive_comm) {
   }
   Process* process = listen->process;
   if (listen->accepted == nullptr) listen->accepted = process->engine()->Accept(listen->listener);
-  if (listen->accepted == nullptr) return nccl::kSuccess;
+  if (listen->accepted == nullptr) {
+    SayIfNobodyConnects(listen);
+    return nccl::kSuccess;
+  }
   const uint32_t state = listen->accepted->state.load(std::memory_order_acquire);
   if (state == ConnectionSlot::kConnecting) return nccl::kSuccess;
   const std::shared_ptr<ConnectionSlot> slot = std::move(listen->accepted);

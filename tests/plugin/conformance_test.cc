@@ -232,12 +232,17 @@ TEST_P(Conformance, ReloadsBetweenCommunicators) {
   });
 }
 
+// In pieces: a thread that is preempted on its way into a sleep may come out without having given the processor up.
+void SleepALittle() {
+  const timespec pause = {0, 2000000};
+  for (int i = 0; i < 8; ++i) nanosleep(&pause, nullptr);
+}
+
 TEST(CallClock, SeesACallThatSleepsAndOneThatComputesTooLong) {
   CallClock clock;
   Net net;
   net.devices = [](int*) {
-    const timespec pause = {0, 20000000};
-    nanosleep(&pause, nullptr);
+    SleepALittle();
     return 0;
   };
   net.close_send = [](void*) {
@@ -272,8 +277,7 @@ TEST(CallClock, SeesAConnectThatSleepsAmongManyPollsThatDoNot) {
     return 0;
   };
   net.connect = [&](int, void* handle, void** comm) {
-    const timespec pause = {0, 5000000};
-    if (!under_way) nanosleep(&pause, nullptr);
+    if (!under_way) SleepALittle();
     under_way = true;
     *comm = ++polls == 10 ? handle : nullptr;
     return 0;
