@@ -34,7 +34,8 @@ struct PluginLog {
   std::vector<std::string> held_warnings;
 };
 PluginLog& Log() {
-  static PluginLog log;
+  // Never destroyed: the plugin's threads run on while the process's objects are, and may still have something to say.
+  static PluginLog& log = *new PluginLog;
   return log;
 }
 
