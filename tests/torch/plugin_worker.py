@@ -30,7 +30,7 @@ def train(rank, carrier, hooked):
         forgive_torch.register(model, scheduler=scheduler, carrier=carrier.carry)
     else:
         def plain(group, bucket):
-            return carrier.carry(group, bucket.buffer().div_(dist.get_world_size()))
+            return carrier.carry(group, bucket.buffer().mul_(1.0 / dist.get_world_size()))
         model.register_comm_hook(dist.group.WORLD, plain)
     optimizer, data = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9), torch.Generator().manual_seed(rank)
     for _ in range(STEPS):
