@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Loading, probing, init, bad environments, fork, peer death, unloading and loading again.
+// Init, bad environments, fork, peer death, unloading and loading again.
 #include <arpa/inet.h>
 #include <dlfcn.h>
 #include <gtest/gtest.h>
@@ -13,7 +13,6 @@
 #include <array>
 #include <cstdio>
 #include <cstring>
-#include <set>
 #include <thread>
 
 #include "fake_nccl.h"
@@ -42,55 +41,6 @@ void SendOne(const Net& net, Pair* pair, size_t bytes) {
   EXPECT_EQ(Wait(net, send), nccl::kSuccess);
   EXPECT_TRUE(std::equal(pair->source.begin(), pair->source.begin() + static_cast<ptrdiff_t>(bytes),
                          pair->destination.begin()));
-}
-
-TEST(PluginLibrary, ExportsItsTablesAndForgiveHAndNothingElse) {
-  std::FILE* names = popen("nm -D --defined-only --format=posix " FORGIVE_PLUGIN_FILE, "r");
-  ASSERT_NE(names, nullptr);
-  std::set<std::string> exported;
-  char line[512];
-  while (std::fgets(line, sizeof(line), names) != nullptr)
-    exported.insert(std::string(line, std::strcspn(line, " ")));
-  ASSERT_EQ(pclose(names), 0);
-  std::set<std::string> expected = {"forgive_last_error",
-                                    "forgive_step_begin",
-                                    "forgive_step_end",
-                                    "forgive_stats",
-                                    "forgive_step_begin_norm",
-                                    "forgive_step_stats",
-                                    "forgive_forgiven_ranges",
-                                    "forgive_ledger_lost",
-                                    "forgive_detector_create",
-                                    "forgive_detector_destroy",
-                                    "forgive_detector_of_process",
-                                    "forgive_detector_is_critical",
-                                    "forgive_detector_is_layer_critical",
-                                    "forgive_detector_observe",
-                                    "forgive_detector_stats",
-                                    "forgive_detector_save",
-                                    "forgive_detector_restore"};
-  for (const int version : kVersions) expected.insert("ncclNetPlugin_v" + std::to_string(version));
-  for (int version = 2; version <= 6; ++version) expected.insert("ncclTunerPlugin_v" + std::to_string(version));
-  for (int version = 1; version <= 6; ++version) expected.insert("ncclProfiler_v" + std::to_string(version));
-  EXPECT_EQ(exported, expected);
-}
-
-TEST(PluginLibrary, IsProbedFromTheHighestVersionDownAsNcclDoes) {
-  ExpectInChild({}, [] {
-    const Library library;
-    EXPECT_EQ(library.Symbol("ncclNetPlugin_v13"), nullptr);
-    for (int version = 12; version >= 6; --version) EXPECT_STREQ(library.Table(version).name, "forgive");
-    EXPECT_EQ(library.Symbol("ncclNetPlugin_v5"), nullptr);
-    EXPECT_EQ(library.Symbol("ncclCollNetPlugin_v8"), nullptr);
-  });
-}
-
-TEST(PluginLibrary, StandsBesideALinkThatNcclFindsWithoutTheName) {
-  const std::string file = FORGIVE_PLUGIN_FILE;
-  const std::string link = file.substr(0, file.rfind('/')) + "/libnccl-net.so";
-  char target[4096] = {};
-  ASSERT_GT(readlink(link.c_str(), target, sizeof(target) - 1), 0) << link;
-  EXPECT_STREQ(target, "libnccl-net-forgive.so");
 }
 
 TEST(PluginInit, SaysInterfaceDriverVersionAndWhatIsEligibleInOneLine) {
