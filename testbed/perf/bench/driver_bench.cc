@@ -19,6 +19,7 @@ struct Options {
   uint32_t connections = 64;
   double seconds = 1;
   double idle_seconds = 2;
+  uint64_t window_bytes = Config{}.window_bytes;
 };
 
 // Two engines, one at each end of the wire.
@@ -51,6 +52,7 @@ bool Parse(int argc, char** argv, Options* options) {
   AddNumber(app, "--rounds", options->rounds, "turns of each contestant (5)");
   AddNumber(app, "--seconds", options->seconds, "length of a turn (1)");
   AddNumber(app, "--connections", options->connections, "of the engine with many; 1: leave it out (64)");
+  AddNumber(app, "--window", options->window_bytes, "bytes in flight of a connection (the transport's default)");
   AddNumber(app, "--idle-seconds", options->idle_seconds, "how long idle engines are watched; 0: not (2)");
   app.add_option("--dpdk-module", options->dpdk_module, "libforgive_dpdk.so, if not the build's");
   app.add_option("--json", options->json_file, "write the figures to this file");
@@ -63,6 +65,7 @@ bool Parse(int argc, char** argv, Options* options) {
     throw UsageError("--network " + options->network + ": give veth, or memif with --driver dpdk");
   }
   if (options->connections == 0 || options->connections > 1024) throw UsageError("--connections: give 1 to 1024");
+  if (options->window_bytes < 65536) throw UsageError("--window: give 65536 bytes or more");
   if (!(options->idle_seconds >= 0 && options->idle_seconds <= 60)) throw UsageError("--idle-seconds: give 0 to 60");
   if (options->dpdk_module.empty()) options->dpdk_module = ModuleOfBuild();
   return true;
@@ -90,10 +93,16 @@ double BytesPerConnectionEnd(Wire& wire, uint32_t connections) {
   return (HeapBytes() - before - 2.0 * static_cast<double>(shape.memory_bytes)) / (2.0 * connections);
 }
 
-double EngineGigabits(Wire& wire, uint32_t connections, double seconds) {
+Moved RunEngine(Wire& wire, uint32_t connections, double seconds) {
   const Pair pair(wire);
   Transfer transfer(*pair.engines[0], *pair.engines[1], Shape(connections));
-  return transfer.Run(0.2, seconds).GigabitsPerSecond();
+  return transfer.Run(0.2, seconds);
+}
+
+// By the clock, and by the processor time of both ends together, which other programs hardly change.
+void AddMoved(const std::string& name, const Moved& moved, Turns* turns) {
+  turns->Add(name, "Gbit/s", moved.GigabitsPerSecond());
+  turns->Add(name + " a CPU", "Gbit/s", 8 * moved.GigabytesPerCpuSecond());
 }
 
 // Percent of a CPU that one engine takes while nothing is posted, with a connection that has been used.
@@ -109,7 +118,8 @@ double IdlePercent(Wire& wire, double seconds) {
 }
 
 nlohmann::json Ratios(const Turns& turns) {
-  nlohmann::json ratios = {{"engine/raw", turns.Ratio("engine", "raw")}};
+  nlohmann::json ratios = {{"engine/raw", turns.Ratio("engine", "raw")},
+                           {"engine/raw a CPU", turns.Ratio("engine a CPU", "raw a CPU")}};
   if (turns.Has("tcp")) ratios["engine/tcp"] = turns.Ratio("engine", "tcp");
   if (turns.Has("many")) ratios["many/engine"] = turns.Ratio("many", "engine");
   return ratios;
@@ -118,15 +128,13 @@ nlohmann::json Ratios(const Turns& turns) {
 int Run(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) return kExitOk;
-  const auto wire =
-      options.network == "veth" ? MakeVeth(options.driver, options.dpdk_module) : MakeMemif(options.dpdk_module);
+  const auto wire = options.network == "veth" ? MakeVeth(options.driver, options.dpdk_module, options.window_bytes)
+                                              : MakeMemif(options.dpdk_module, options.window_bytes);
   Turns turns;
   for (uint32_t round = 0; round < options.rounds; ++round) {
-    turns.Add("raw", "Gbit/s", RunRawDriver(*wire, 0.2, options.seconds).GigabitsPerSecond());
-    turns.Add("engine", "Gbit/s", EngineGigabits(*wire, 1, options.seconds));
-    if (options.connections > 1) {
-      turns.Add("many", "Gbit/s", EngineGigabits(*wire, options.connections, options.seconds));
-    }
+    AddMoved("raw", RunRawDriver(*wire, 0.2, options.seconds), &turns);
+    AddMoved("engine", RunEngine(*wire, 1, options.seconds), &turns);
+    if (options.connections > 1) AddMoved("many", RunEngine(*wire, options.connections, options.seconds), &turns);
     if (!wire->KernelAddressAt(1).empty()) turns.Add("tcp", "Gbit/s", RunTcpStream(*wire, options.seconds));
   }
   if (options.idle_seconds > 0) turns.Add("idle", "% CPU", IdlePercent(*wire, options.idle_seconds));
@@ -143,6 +151,7 @@ int Run(int argc, char** argv) {
                                     {"driver", options.driver},
                                     {"network", options.network},
                                     {"connections", options.connections},
+                                    {"window_bytes", options.window_bytes},
                                     {"figures", turns.Json()},
                                     {"ratios", ratios}});
   return kExitOk;

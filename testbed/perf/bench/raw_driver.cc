@@ -5,6 +5,7 @@
 #include <sched.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
 #include <exception>
@@ -20,6 +21,8 @@ namespace {
 
 constexpr size_t kBurst = 64;  // as an engine's
 constexpr uint64_t kSourceBytes = 64u << 20;
+// A burst leaves when there is room for all of it.
+constexpr uint64_t kLeastWindow = 2 * kBurst;
 // What was sent and has not arrived for so long is given up.
 constexpr double kLostSeconds = 0.05;
 constexpr double kLinkSeconds = 10;
@@ -131,7 +134,8 @@ Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
   std::thread receiver([&] { guarded(1, [&] { Receive(*drivers[1], &shared); }); });
   std::thread sender([&] {
     guarded(0, [&] {
-      Send(*drivers[0], destination, options[0].transport.window_bytes / kMaxPayloadBytes, source, &shared);
+      const uint64_t window = std::max(options[0].transport.window_bytes / kMaxPayloadBytes, kLeastWindow);
+      Send(*drivers[0], destination, window, source, &shared);
     });
   });
   const auto sleep = [](double span) { usleep(static_cast<useconds_t>(span * 1e6)); };

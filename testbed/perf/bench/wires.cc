@@ -42,10 +42,11 @@ void EnterNewNamespace() {
   if (unshare(CLONE_NEWNET) != 0) throw RunError("a network namespace cannot be made: run as root");
 }
 
-EngineOptions CommonOptions(const std::string& driver, const std::string& dpdk_module) {
+EngineOptions CommonOptions(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes) {
   EngineOptions options;
   options.driver = driver;
   options.dpdk_module = dpdk_module;
+  options.transport.window_bytes = window_bytes;
   options.transport.congestion_control = CongestionControlKind::kNone;
   options.devices.emplace_back();
   return options;
@@ -58,7 +59,8 @@ void SetPort(const std::string& text, DpdkOptions* out) {
 
 class Veth final : public Wire {
  public:
-  Veth(const std::string& driver, const std::string& dpdk_module) : driver_(driver), dpdk_module_(dpdk_module) {
+  Veth(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes)
+      : driver_(driver), dpdk_module_(dpdk_module), window_bytes_(window_bytes) {
     // The peer's namespace lives as long as its descriptor; ours is the whole process's, before it has threads.
     Apart([this] {
       EnterNewNamespace();
@@ -86,7 +88,7 @@ class Veth final : public Wire {
     });
   }
   EngineOptions OptionsAt(int end) const override {
-    EngineOptions options = CommonOptions(driver_, dpdk_module_);
+    EngineOptions options = CommonOptions(driver_, dpdk_module_, window_bytes_);
     options.devices[0].interface = kInterfaces[end];
     options.devices[0].local_address = kAddresses[end];
     // Two ports in one process need two names.
@@ -99,12 +101,14 @@ class Veth final : public Wire {
 
  private:
   const std::string driver_, dpdk_module_;
+  const uint64_t window_bytes_;
   int peer_ = -1;
 };
 
 class Memif final : public Wire {
  public:
-  explicit Memif(const std::string& dpdk_module) : dpdk_module_(dpdk_module) {
+  Memif(const std::string& dpdk_module, uint64_t window_bytes)
+      : dpdk_module_(dpdk_module), window_bytes_(window_bytes) {
     if (mkdtemp(folder_.data()) == nullptr) throw RunError("no folder can be made for the memif's socket");
     EnterNewNamespace();
     Shell("ip link set lo up");
@@ -115,7 +119,7 @@ class Memif final : public Wire {
   }
   void At(int, const std::function<void()>& work) override { Apart(work); }
   EngineOptions OptionsAt(int end) const override {
-    EngineOptions options = CommonOptions("dpdk", dpdk_module_);
+    EngineOptions options = CommonOptions("dpdk", dpdk_module_, window_bytes_);
     const char* const role = end == 0 ? "server" : "client";
     SetPort("--vdev=net_memif_" + std::string(role) + ",role=" + role + ",mac=" + kMacs[end] +
                 ",id=0,rsize=12,socket=" + folder_ + "/memif address=" + kAddresses[end] +
@@ -127,15 +131,18 @@ class Memif final : public Wire {
 
  private:
   const std::string dpdk_module_;
+  const uint64_t window_bytes_;
   std::string folder_ = (std::filesystem::temp_directory_path() / "forgive-bench-XXXXXX").string();
 };
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module) {
-  return std::make_unique<Veth>(driver, dpdk_module);
+std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes) {
+  return std::make_unique<Veth>(driver, dpdk_module, window_bytes);
 }
 
-std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module) { return std::make_unique<Memif>(dpdk_module); }
+std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module, uint64_t window_bytes) {
+  return std::make_unique<Memif>(dpdk_module, window_bytes);
+}
 
 }  // namespace forgive::perf
