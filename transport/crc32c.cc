@@ -121,8 +121,8 @@ constexpr uint32_t PowerOfX(int n) {
 }
 
 // What moves a 16-byte block `bits` further from the end: the multipliers of its first and of its last 8 bytes. A
-// block is l x^64 + h; a product of two reversed 64-bit values is theirs times x, hence the -1; a multiplier stands in
-// the upper half of its 64 bits.
+// block is l x^64 + h; a product of two reversed 64-bit values is theirs times x, hence the -1; a multiplier stands
+// in the upper half of its 64 bits.
 struct Fold {
   long long first;
   long long last;
@@ -145,34 +145,55 @@ FORGIVE_WIDE inline __m512i FoldInto(__m512i value, __m512i multipliers, __m512i
                                    _mm512_clmulepi64_epi128(value, multipliers, 0x11), next, kXorOfThree);
 }
 
-FORGIVE_WIDE inline __m512i TakeRow(const uint8_t** bytes) {
-  const __m512i row = _mm512_loadu_si512(*bytes);
-  *bytes += 64;
-  return row;
-}
+// How far ahead to fetch, of what is read and of what is written. A payload and its place are mostly cold: the
+// processor's own prefetching begins anew with each page, and a payload is about a page. Behind its end mostly comes
+// the next one.
+constexpr size_t kFetchAheadBytes = 2048;
+
+// Where the wide instructions read, and where they copy to, or nowhere.
+template <bool kCopies>
+struct Stream {
+  const uint8_t* from;
+  uint8_t* to;
+
+  FORGIVE_WIDE __attribute__((always_inline)) __m512i TakeRow() {
+    const __m512i row = _mm512_loadu_si512(from);
+    _mm_prefetch(reinterpret_cast<const char*>(from + kFetchAheadBytes), _MM_HINT_T0);
+    from += sizeof(row);
+    if constexpr (kCopies) {
+      _mm512_storeu_si512(to, row);
+      _mm_prefetch(reinterpret_cast<const char*>(to + kFetchAheadBytes), _MM_HINT_T0);
+      to += sizeof(row);
+    }
+    return row;
+  }
+};
 
 // For at least kMinWideBytes; takes whole 64-byte rows and leaves the rest to the caller.
 constexpr size_t kMinWideBytes = 256;
-FORGIVE_WIDE uint32_t UpdateWide(uint32_t start, const uint8_t* bytes, size_t rows) {
+template <bool kCopies>
+FORGIVE_WIDE uint32_t UpdateWide(uint32_t start, const uint8_t* from, size_t rows, uint8_t* to) {
   constexpr Fold kBy2048 = FoldBy(2048), kBy512 = FoldBy(512);
   constexpr Fold kBy384 = FoldBy(384), kBy256 = FoldBy(256), kBy128 = FoldBy(128);
-  __m512i a = _mm512_xor_si512(TakeRow(&bytes), _mm512_zextsi128_si512(_mm_cvtsi32_si128(static_cast<int>(start))));
-  __m512i b = TakeRow(&bytes);
-  __m512i c = TakeRow(&bytes);
-  __m512i d = TakeRow(&bytes);
+  Stream<kCopies> stream{from, to};
+  const __m128i first = _mm_cvtsi32_si128(static_cast<int>(start));
+  __m512i a = _mm512_xor_si512(stream.TakeRow(), _mm512_zextsi128_si512(first));
+  __m512i b = stream.TakeRow();
+  __m512i c = stream.TakeRow();
+  __m512i d = stream.TakeRow();
   rows -= 4;
   for (const __m512i by = Broadcast(kBy2048); rows >= 4; rows -= 4) {
-    a = FoldInto(a, by, TakeRow(&bytes));
-    b = FoldInto(b, by, TakeRow(&bytes));
-    c = FoldInto(c, by, TakeRow(&bytes));
-    d = FoldInto(d, by, TakeRow(&bytes));
+    a = FoldInto(a, by, stream.TakeRow());
+    b = FoldInto(b, by, stream.TakeRow());
+    c = FoldInto(c, by, stream.TakeRow());
+    d = FoldInto(d, by, stream.TakeRow());
   }
   const __m512i by = Broadcast(kBy512);
   d = FoldInto(FoldInto(FoldInto(a, by, b), by, c), by, d);
-  for (; rows > 0; --rows) d = FoldInto(d, by, TakeRow(&bytes));
+  for (; rows > 0; --rows) d = FoldInto(d, by, stream.TakeRow());
   // The first three blocks move to the last one, which stays.
-  const __m512i to_last = _mm512_set_epi64(0, 0, kBy128.last, kBy128.first, kBy256.last, kBy256.first, kBy384.last,
-                                           kBy384.first);
+  const __m512i to_last =
+      _mm512_set_epi64(0, 0, kBy128.last, kBy128.first, kBy256.last, kBy256.first, kBy384.last, kBy384.first);
   const __m512i moved = FoldInto(d, to_last, _mm512_setzero_si512());
   // Through memory: GCC 12 warns of its own extracting intrinsics.
   alignas(64) uint64_t parts[8];
@@ -218,9 +239,25 @@ uint32_t Crc32c(const void* bytes, size_t length) {
   if (length >= kMinWideBytes && HasWide()) {
     const auto* data = static_cast<const uint8_t*>(bytes);
     const size_t rows = length / 64;
-    return ~UpdateByInstruction(UpdateWide(~uint32_t{0}, data, rows), data + 64 * rows, length % 64);
+    const uint32_t crc = UpdateWide<false>(~uint32_t{0}, data, rows, nullptr);
+    return ~UpdateByInstruction(crc, data + 64 * rows, length % 64);
   }
 #endif
+  return Crc32cThreeLanes(bytes, length);
+}
+
+uint32_t Crc32cCopy(const void* bytes, size_t length, void* to) {
+#if defined(__x86_64__)
+  if (length >= kMinWideBytes && HasWide()) {
+    const auto* data = static_cast<const uint8_t*>(bytes);
+    const size_t rows = length / 64;
+    auto* place = static_cast<uint8_t*>(to);
+    const uint32_t crc = UpdateWide<true>(~uint32_t{0}, data, rows, place);
+    std::memcpy(place + 64 * rows, data + 64 * rows, length % 64);
+    return ~UpdateByInstruction(crc, data + 64 * rows, length % 64);
+  }
+#endif
+  if (length != 0) std::memcpy(to, bytes, length);
   return Crc32cThreeLanes(bytes, length);
 }
 

@@ -131,19 +131,38 @@ Range Receiver::InMessage(const Segment& segment, UnitRange run) const {
 FORGIVE_FLATTEN void Receiver::OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce) {
   if (closed_) closing_report_due_ = true;
   if (closed_ || failed_) return;
-  if (payload_crc_ && Crc32c(payload, header.payload_length) != header.payload_crc32c) {
+  Segment segment;
+  if (!Locate(header, &segment)) return;
+  uint8_t* const place = PlaceOfAll(segment);
+  if (payload_crc_ && CheckPayload(header, payload, place) != header.payload_crc32c) {
     ++counters_->bad_crc;
     return;
   }
-  Segment segment;
-  if (!Locate(header, &segment)) return;
   if (go_back_n_ && DropsOutOfOrder(header, segment, false)) return;
   CountArrival(header, ce);
-  SettleArrived(segment, payload);
+  SettleArrived(segment, payload, payload_crc_ && place != nullptr);
   if (segment.message != nullptr) AfterSettling(segment);
   NameSettled(segment);
   reports_.OnPacket(now);
   NoteFlagChanges();
+}
+
+// Where the segment's payload goes if all of it is missing and will be taken; else nullptr.
+uint8_t* Receiver::PlaceOfAll(const Segment& segment) const {
+  if (segment.message == nullptr || segment.message->buffer == nullptr || segment.bytes == 0 || go_back_n_) {
+    return nullptr;
+  }
+  UnitRange run;
+  if (!scoreboard_.NextMissing(segment.payload, &run) || run != segment.payload) return nullptr;
+  FORGIVE_CHECK(segment.offset + segment.bytes <= segment.message->length);
+  return segment.message->buffer + segment.offset;
+}
+
+// The payload's CRC32C. With a place, the payload is copied there in the same pass, which touches it once: what is
+// there counts for nothing until it is settled, and if the CRC is wrong the right bytes or zeros will overwrite it.
+uint32_t Receiver::CheckPayload(const DataHeader& header, const uint8_t* payload, uint8_t* place) {
+  return place == nullptr ? Crc32c(payload, header.payload_length)
+                          : Crc32cCopy(payload, header.payload_length, place);
 }
 
 void Receiver::CountArrival(const DataHeader& header, bool ce) {
@@ -161,13 +180,13 @@ void Receiver::CountArrival(const DataHeader& header, bool ce) {
   newest_timestamp_ = header.send_timestamp;
 }
 
-// Places what is missing of the segment and discards the rest: it is there, or was forgiven.
-void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
+// Places what is missing of the segment, unless it is `placed`, and discards the rest: it is there, or was forgiven.
+void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload, bool placed) {
   uint64_t arrived = 0;
   UnitRange rest = segment.all;
   UnitRange run;
   while (segment.message != nullptr && scoreboard_.NextMissing(rest, &run)) {
-    arrived += TakeArrivedRun(segment, run, payload);
+    arrived += TakeArrivedRun(segment, run, placed ? nullptr : payload);
     rest.begin = run.end;
   }
   counters_->received_bytes += arrived;
@@ -180,14 +199,14 @@ void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
   counters_->duplicate_bytes += segment.bytes - arrived - late;
 }
 
-// Returns the payload bytes in the run, which is missing.
+// Returns the payload bytes in the run, which is missing. `payload`: nullptr where they are placed already.
 uint64_t Receiver::TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload) {
   ReceiveMessage& message = *segment.message;
   const bool whole = run == segment.all;  // the common case
   const Range range = whole ? Range{segment.offset, segment.offset + segment.bytes} : InMessage(segment, run);
   const uint64_t bytes = range.length();
   FORGIVE_CHECK(range.end <= message.length);
-  if (message.buffer != nullptr && bytes != 0) {
+  if (payload != nullptr && message.buffer != nullptr && bytes != 0) {
     std::memcpy(message.buffer + range.begin, payload + (range.begin - segment.offset), bytes);
   }
   const uint64_t counted = CountedBytes(segment, run);

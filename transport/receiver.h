@@ -44,7 +44,8 @@ class Receiver {
   uint64_t ExpandPacketNumber(uint32_t low) const;
   bool AcceptPacketNumber(uint64_t number);
 
-  // A data packet, tag verified and number accepted, whole. The CRC is verified here, before anything is settled.
+  // A data packet, tag verified and number accepted, whole. The CRC is verified here, before anything is settled;
+  // a payload whose CRC is wrong may have been written to positions that are missing, and to no others.
   void OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce);
   // The header of one whose payload was cut. Seed: OnTrimmedHeader.
   void OnTrimmedHeader(TimePoint now, const DataHeader& header, bool ce);
@@ -108,7 +109,9 @@ class Receiver {
   Range InMessage(const Segment& segment, UnitRange run) const;
 
   void CountArrival(const DataHeader& header, bool ce);
-  void SettleArrived(const Segment& segment, const uint8_t* payload);
+  uint8_t* PlaceOfAll(const Segment& segment) const;
+  static uint32_t CheckPayload(const DataHeader& header, const uint8_t* payload, uint8_t* place);
+  void SettleArrived(const Segment& segment, const uint8_t* payload, bool placed);
   uint64_t TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload);
   uint64_t CountedBytes(const Segment& segment, UnitRange run) const;
 

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <numeric>
 #include <vector>
@@ -90,6 +91,19 @@ TEST_P(Crc32cTest, SeesEveryFlippedBitOfAFullPayload) {
     bytes[bit / 8] = static_cast<uint8_t>(bytes[bit / 8] ^ (1u << (bit % 8)));
     ASSERT_NE(Crc(bytes), crc) << bit;
     bytes[bit / 8] = static_cast<uint8_t>(bytes[bit / 8] ^ (1u << (bit % 8)));
+  }
+}
+
+TEST(Crc32cCopy, CopiesEveryLengthAndNothingElse) {
+  for (size_t length = 0; length <= kLongest; length += length < 600 ? 1 : 61) {
+    const std::vector<uint8_t> bytes = Random(length, length + 1);
+    std::vector<uint8_t> place(length + 16, 0xee);
+    ASSERT_EQ(Crc32cCopy(bytes.data(), length, place.data() + 8), Bitwise(bytes.data(), length)) << length;
+    ASSERT_TRUE(std::equal(bytes.begin(), bytes.end(), place.begin() + 8)) << length;
+    for (size_t i = 0; i < 8; ++i) {
+      ASSERT_EQ(place[i], 0xee) << length;
+      ASSERT_EQ(place[8 + length + i], 0xee) << length;
+    }
   }
 }
 

@@ -106,6 +106,43 @@ TEST(Receiver, SettlesNothingByAPacketWithAWrongCrc) {
   EXPECT_EQ(f.counters.received_bytes, 64u);
 }
 
+TEST(Receiver, WritesNothingOfAPacketWithAWrongCrcWhereSomethingIsSettled) {
+  Config config = SmallConfig();
+  config.payload_crc = true;
+  Fixture f(config);
+  f.Post(2048);
+  const std::vector<uint8_t> right(1024, 5);
+  const std::vector<uint8_t> wrong(1024, 9);
+  DataHeader first = f.Header(0, 0, 512);
+  first.payload_crc32c = Crc32c(right.data(), 512);
+  f.receiver.OnData(f.now, first, right.data(), false);
+  for (const uint32_t length : {512u, 1024u}) {  // a duplicate, and one that is new in its second half
+    DataHeader header = f.Header(0, 0, length);
+    header.payload_crc32c = Crc32c(wrong.data(), length) ^ 1;
+    f.receiver.OnData(f.now, header, wrong.data(), false);
+    EXPECT_TRUE(f.Is(5, 0, 0, 512)) << length;
+  }
+  EXPECT_EQ(f.counters.bad_crc, 2u);
+  EXPECT_EQ(f.counters.received_bytes, 512u);
+}
+
+TEST(Receiver, OverwritesWhatAPacketWithAWrongCrcLeft) {
+  Config config = SmallConfig();
+  config.payload_crc = true;
+  Fixture f(config);
+  f.Post(2048);
+  const std::vector<uint8_t> right(1024, 5);
+  const std::vector<uint8_t> wrong(1024, 9);
+  for (const std::vector<uint8_t>* payload : {&wrong, &right}) {
+    DataHeader header = f.Header(0, 0, 1024);
+    header.payload_crc32c = Crc32c(right.data(), 1024);
+    f.receiver.OnData(f.now, header, payload->data(), false);
+  }
+  EXPECT_TRUE(f.Is(5, 0, 0, 1024));
+  EXPECT_EQ(f.counters.bad_crc, 1u);
+  EXPECT_EQ(f.counters.received_bytes, 1024u);
+}
+
 TEST(Receiver, PlacesNoBytesWhereTheBufferIsNullButSettlesThem) {
   Fixture f;
   ReceiveRequest request;

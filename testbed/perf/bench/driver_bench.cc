@@ -74,6 +74,7 @@ bool Parse(int argc, char** argv, Options* options) {
 TransferShape Shape(uint32_t connections) {
   TransferShape shape;
   shape.connections = connections;
+  shape.memory_bytes = kRawSourceBytes;  // all contestants walk through equally much
   if (connections > 1) shape.messages_ahead = 2;
   return shape;
 }

@@ -20,7 +20,6 @@ namespace forgive::perf {
 namespace {
 
 constexpr size_t kBurst = 64;  // as an engine's
-constexpr uint64_t kSourceBytes = 64u << 20;
 // A burst leaves when there is room for all of it.
 constexpr uint64_t kLeastWindow = 2 * kBurst;
 // What was sent and has not arrived for so long is given up.
@@ -115,7 +114,7 @@ void AwaitLink(Driver& driver) {
 }  // namespace
 
 Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
-  const std::vector<uint8_t> source(kSourceBytes, 0x5a);
+  const std::vector<uint8_t> source(kRawSourceBytes, 0x5a);
   const EngineOptions options[] = {wire.OptionsAt(0), wire.OptionsAt(1)};
   std::unique_ptr<Driver> drivers[2];
   for (int end = 0; end < 2; ++end) wire.At(end, [&] { drivers[end] = Open(options[end]); });
