@@ -3,68 +3,25 @@
 #include "journal.h"
 
 namespace forgive::dst {
+namespace {
 
-const char* NameOf(Count count) {
-  static constexpr const char* kNames[] = {
-      "schedules",
-      "packets",
-      "datagrams",
-      "connections",
-      "messages",
-      "bytes",
-      "forgiven_bytes",
-      "trims",
-      "trims_of_retransmissions",
-      "trims_again",
-      "drops",
-      "duplicates",
-      "reordered",
-      "marks",
-      "corrupt_headers",
-      "corrupt_payloads",
-      "forgeries",
-      "replays",
-      "replayed_trims",
-      "resegmented",
-      "path_losses",
-      "blackouts",
-      "delay_spikes",
-      "mark_storms",
-      "stalls",
-      "clock_jumps",
-      "event_holds",
-      "events_full",
-      "deaths",
-      "restarts",
-      "closes",
-      "too_long",
-      "steps_begun",
-      "steps_ended",
-      "predicted_budgets",
-      "already_settled",
-      "not_forgivable",
-      "no_open_budget",
-      "not_vested",
-      "over_budget",
-      "draw_refused",
-      "forgiven",
-      "late_bytes",
-      "duplicate_bytes",
-      "lost_by_request",
-      "lost_by_rack",
-      "timeouts",
-      "go_back_n_drops",
-      "signals_ignored",
-      "rate_cuts_by_mark",
-      "rate_cuts_by_trim",
-      "mode_changes",
-      "exhausted_reports",
-      "probes",
-      "silent_peers",
-      "digest",
-  };
-  static_assert(sizeof kNames / sizeof kNames[0] == kCounts);
-  return kNames[static_cast<size_t>(count)];
-}
+// clang-format off
+constexpr const char* kNames[] = {
+    "schedules", "packets", "datagrams", "connections", "messages", "bytes", "forgiven_bytes", "trims",
+    "trims_of_retransmissions", "trims_again", "drops", "duplicates", "reordered", "marks", "corrupt_headers",
+    "corrupt_payloads", "forgeries", "replays", "replayed_trims", "resegmented", "too_large_for_path",
+    "path_losses", "blackouts", "delay_spikes", "mark_storms", "stalls", "clock_jumps", "event_holds",
+    "events_full", "deaths", "restarts", "closes", "too_long", "steps_begun", "steps_ended", "predicted_budgets",
+    "already_settled", "not_forgivable", "no_open_budget", "not_vested", "over_budget", "draw_refused", "forgiven",
+    "late_bytes", "duplicate_bytes", "lost_by_request", "lost_by_rack", "timeouts", "go_back_n_drops",
+    "signals_ignored", "rate_cuts_by_mark", "rate_cuts_by_trim", "mode_changes", "exhausted_reports", "probes",
+    "silent_peers", "digest",
+};
+// clang-format on
+static_assert(sizeof kNames / sizeof kNames[0] == kCounts);
+
+}  // namespace
+
+const char* NameOf(Count count) { return kNames[static_cast<size_t>(count)]; }
 
 }  // namespace forgive::dst

@@ -88,6 +88,7 @@ enum class Count : uint8_t {
   kReplays,
   kReplayedTrims,
   kResegmented,
+  kTooLargeForPath,
   kPathLosses,
   kBlackouts,
   kDelaySpikes,

@@ -128,6 +128,10 @@ void Network::Translate(StreamState* stream, Packet* packet) {
 
 void Network::Send(const Packet& packet) {
   Tally& tally = *tally_;
+  if (packet.length > plan_->largest_datagram_bytes) {
+    ++tally[Count::kTooLargeForPath];
+    return;
+  }
   if (Active(Spell::Kind::kBlackout, packet.from) != nullptr || Chance(plan_->rates.drop)) {
     ++tally[Count::kDrops];
     return;

@@ -293,6 +293,7 @@ void Oracle::OnTransmit(int host, const Transmit& transmit) {
 }
 
 void Oracle::OnEvent(int host, const Event& event) {
+  ++progress_;
   Mix((static_cast<uint64_t>(event.kind) << 56) ^ event.cookie ^ (uint64_t{event.offset} << 32) ^ event.length);
   switch (event.kind) {
     case Event::Kind::kConnected:

@@ -80,6 +80,8 @@ struct StreamState {
   uint32_t newest_begun = 0;
   bool any_begun = false;
   uint64_t next_data_number = 0;
+  uint128 paced_bits = 0;  // what it is ahead of the link's rate, times 10^9
+  TimePoint paced_at;
   uint64_t highest_position = 0;  // one past the last byte sent, as a unit
   std::vector<bool> report_numbers;
   uint64_t newest_report_number = 0;
@@ -88,6 +90,7 @@ struct StreamState {
   bool word_is_exempt = false;
   uint32_t credit = 0;
   uint64_t rcv_nxt_heard = 0;
+  uint64_t ce_heard = 0;
   bool heard_closing = false;
 
   const End& end(bool sends) const { return sends ? sender : receiver; }
@@ -134,6 +137,8 @@ class Oracle {
   StreamState* FindReceiverById(int host, uint64_t id);
   // Rises with every datagram and event: two runs of a seed must agree.
   uint64_t digest() const { return digest_; }
+  // Rises whenever something has come closer to its end.
+  uint64_t progress() const { return progress_; }
 
  private:
   Account* Find(int host, uint64_t step);
@@ -171,8 +176,10 @@ class Oracle {
 
   // oracle_sender.cc
   void AfterReport(const testing::Flight& flight, const Report& report, uint64_t burst);
+  void CheckSignals(const StreamState& stream, const Report& report, bool newest);
   void TakeWords(StreamState* stream, const Report& report);
   void CheckData(StreamState* stream, const Transmit& transmit);
+  bool KeepsPace(StreamState* stream, uint32_t payload, uint32_t max_payload);
   void CheckSender(StreamState* stream);
   void LearnHandshake(int host, const Transmit& transmit);
   void OnSent(int host, const Event& event);
@@ -194,6 +201,7 @@ class Oracle {
   Counters before_;
   uint64_t datagrams_ = 0;
   uint64_t digest_ = 0;
+  uint64_t progress_ = 0;
 
  public:
   void CountEndpoint(int host) { AddTally(host); }

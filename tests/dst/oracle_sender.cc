@@ -28,6 +28,21 @@ void Oracle::LearnHandshake(int host, const Transmit& transmit) {
 
 // ---- What leaves ----
 
+// The line's rate always holds, also for retransmissions and for exempt flows.
+bool Oracle::KeepsPace(StreamState* stream, uint32_t payload, uint32_t max_payload) {
+  const Config& config = ConfigOf(stream->sender.host);
+  if (config.link_rate.value == 0) return true;
+  const TimePoint now = world_->LocalNow(stream->sender.host);
+  const auto elapsed = static_cast<uint64_t>((now - stream->paced_at).value);
+  const uint128 earned = uint128{elapsed} * config.link_rate.value;
+  constexpr uint128 kBitsPerByte = uint128{8} * 1000000000;
+  stream->paced_bits -= std::min(stream->paced_bits, earned);
+  stream->paced_bits += (payload + config.packet_overhead_bytes) * kBitsPerByte;
+  stream->paced_at = now;
+  const uint32_t largest = max_payload + config.packet_overhead_bytes;
+  return stream->paced_bits <= std::max(config.pacing_burst_bytes, largest) * kBitsPerByte;
+}
+
 void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
   DataHeader header;
   const int host = stream->sender.host;
@@ -60,6 +75,7 @@ void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
       {"with a packet number out of order", header.packet_number == stream->next_data_number},
       {"on a path that it does not have", transmit.path < paths && header.path == transmit.path},
       {"beyond what the peer can hold", end * kUnitBytes <= stream->rcv_nxt_heard + reach},
+      {"faster than its link", KeepsPace(stream, header.payload_length, facts.max_payload)},
       {"beyond its window", facts.bytes_in_flight <= std::max<uint64_t>(config.window_bytes, header.payload_length)},
   };
   for (const auto& [name, kept] : rules) {
@@ -97,7 +113,8 @@ void Oracle::AfterReport(const testing::Flight& flight, const Report& report, ui
   stream->sender.last_heard = world_->now();
   const bool could_ignore = std::any_of(stream->messages.begin(), stream->messages.end(),
                                         [](const MessageState& message) { return message.exempt; });
-  if (number > stream->newest_report_number) {
+  const bool newest = number > stream->newest_report_number;
+  if (newest) {
     stream->newest_report_number = number;
     TakeWords(stream, report);
   }
@@ -110,9 +127,23 @@ void Oracle::AfterReport(const testing::Flight& flight, const Report& report, ui
   if (after.signals_ignored != before_.signals_ignored && !can_ignore) {
     journal_->Fail("host %d ignores congestion after it has read that it must obey", flight.to);
   }
+  CheckSignals(*stream, report, newest);
   stream->credit = std::max(stream->credit, report.posted_messages);
+  stream->ce_heard = std::max(stream->ce_heard, report.ce_bytes);
   stream->rcv_nxt_heard = std::max(stream->rcv_nxt_heard, report.rcv_nxt);
   stream->heard_closing = stream->heard_closing || report.closing;
+}
+
+// Seed: an eligible flow's sender ignores marks and trims. Here where nothing that was sent is anything but exempt.
+void Oracle::CheckSignals(const StreamState& stream, const Report& report, bool newest) {
+  if (!newest || !stream.word_is_exempt || !stream.any_begun || report.completed_messages != 0) return;
+  if (stream.newest_begun >= report.same_step_end || stream.sender.state != EndState::kOpen) return;
+  const Counters& after = world_->endpoint(stream.sender.host).counters();
+  const uint64_t signals = (report.ce_bytes > stream.ce_heard ? 1 : 0) + (report.trimmed ? 1 : 0);
+  if (after.signals_ignored - before_.signals_ignored == signals) return;
+  journal_->Fail("host %d is exempt and ignored %llu of %llu signals", stream.sender.host,
+                 static_cast<unsigned long long>(after.signals_ignored - before_.signals_ignored),
+                 static_cast<unsigned long long>(signals));
 }
 
 // Seed: Sender::OnReport. The flags speak for the messages [completed, same_step_end).

@@ -72,6 +72,7 @@ class Planner {
       // Some near the wrap of the wire's timestamp.
       plan_.clock_offsets.push_back(Nanoseconds{Signed(300000000000)});
     }
+    if (!plan_.can_fail && OneIn(4)) plan_.largest_datagram_bytes = Pick({576, 1280, 1500});
     plan_.burst_packets = static_cast<uint32_t>(Pick({1, 1, 4, 8}));
   }
   int64_t Pick3(uint64_t a, uint64_t b, uint64_t c) { return static_cast<int64_t>(Pick({a, b, c})); }
@@ -106,7 +107,7 @@ class Planner {
     Rates& rates = plan_.rates;
     const bool calm = OneIn(10);
     const uint64_t share = calm ? 20 : 1;
-    rates.trim = Chance(350000 / share);
+    rates.trim = Fraction{static_cast<uint32_t>(OneIn(8) ? 0 : Below(350000 / share))};
     rates.drop = Chance(120000 / share);
     rates.duplicate = Chance(100000 / share);
     rates.reorder = Chance(400000 / share);
@@ -198,7 +199,7 @@ class Planner {
     plan_.step_begin_chance = Pick({64, 128, 256});
     plan_.step_end_chance = Pick({0, 2, 8, 32});
     plan_.steps_overlap = OneIn(4);
-    plan_.largest_p_ppm = static_cast<uint32_t>(Pick({0, 5000, 100000, 400000, 400000, 1000000}));
+    plan_.largest_p_ppm = static_cast<uint32_t>(Pick({0, 5000, 100000, 200000, 400000, 400000, 1000000}));
     plan_.eligible_chance = go_back_n_ ? 0 : Pick({8, 14, 16, 16});
     plan_.forgivable_chance = Pick({4, 12, 16, 16});
     plan_.largest_contributions = static_cast<uint32_t>(Pick({1, 3, 16}));

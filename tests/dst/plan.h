@@ -3,6 +3,7 @@
 #ifndef FORGIVE_TESTS_DST_PLAN_H_
 #define FORGIVE_TESTS_DST_PLAN_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
@@ -68,6 +69,7 @@ struct Plan {
   TimePoint faults_end;       // from the world's beginning
   Nanoseconds turn;           // between two turns of the applications
   uint32_t burst_packets = 1;
+  size_t largest_datagram_bytes = SIZE_MAX;             // the paths lose larger ones, always
   uint64_t step_begin_chance = 0, step_end_chance = 0;  // of 256, a host and turn
   bool steps_overlap = false;
   uint32_t largest_p_ppm = 0;

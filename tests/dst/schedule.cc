@@ -12,6 +12,8 @@ namespace {
 
 // Simulated; rates may have been cut to a thousandth of the link's.
 constexpr Nanoseconds kFinishWithin = Seconds(240);
+// A few timeouts, or a few packets at the least rate: something must have come nearer to its end.
+constexpr Nanoseconds kProgressWithin = Seconds(3);
 constexpr uint64_t kMostTurns = 2000000;
 
 uint64_t CookieOf(size_t stream, uint32_t message) { return (uint64_t{stream} << 32) | message; }
@@ -44,6 +46,9 @@ void Stage::Run(uint64_t seed, bool large, bool traces) {
   for (size_t i = 0; i < plan_.configs.size(); ++i) world_.AddHost(plan_.configs[i], plan_.clock_offsets[i]);
   oracle_.Begin(&plan_);
   network_.Begin(&plan_);
+  for (int host = 0; host < world_.size(); ++host) {
+    if (Below(4) != 0) BeginStep(host);
+  }
   for (const StreamPlan& each : plan_.streams) Connect(each);
   while (world_.now() < plan_.faults_end && !journal_->failed()) {
     Advance(world_.now() + plan_.turn);
@@ -240,7 +245,7 @@ void Stage::BeginStep(int host) {
   StepPlan step;
   const uint64_t newest = oracle_.NewestStep(host);
   step.step = newest + (newest != 0 && Below(16) == 0 ? 0 : 1 + Below(2));
-  step.p = Fraction{Below(8) == 0 ? 0 : static_cast<uint32_t>(Below(plan_.largest_p_ppm + 1))};
+  step.p = Fraction{static_cast<uint32_t>(Below(2) == 0 ? plan_.largest_p_ppm : Below(plan_.largest_p_ppm + 1))};
   // Right, a little wrong, very wrong, or not said.
   const uint64_t guesses[] = {all, all / 2 + Below(all + 1), Below(all + 1), Below(4 * all + 1000), 0};
   step.expected_bytes = guesses[Below(5)];
@@ -373,10 +378,22 @@ void Stage::Finish() {
   const TimePoint end = world_.now() + kFinishWithin;
   uint64_t turns = 0;
   Nanoseconds turn = plan_.turn;
+  // A dead peer takes its time to be noticed.
+  const Nanoseconds patience = kProgressWithin + plan_.configs[0].peer_timeout * (plan_.can_fail ? 2 : 0);
+  uint64_t progress = oracle_.progress();
+  TimePoint progressed = world_.now();
   while (!AllFinished() && !journal_->failed()) {
     if (world_.now() >= end || ++turns > kMostTurns) {
       journal_->Fail("%.0f simulated seconds after the faults have stopped: %s",
                      static_cast<double>((world_.now() - end + kFinishWithin).value) / 1e9, Unfinished().c_str());
+      return;
+    }
+    if (oracle_.progress() != progress) {
+      progress = oracle_.progress();
+      progressed = world_.now();
+    } else if (world_.now() - progressed > patience) {
+      journal_->Fail("no progress for %.1f simulated seconds: %s",
+                     static_cast<double>((world_.now() - progressed).value) / 1e9, Unfinished().c_str());
       return;
     }
     Turn();
