@@ -263,7 +263,8 @@ void Connection::OnForeignReply(TimePoint now, const ConnectReply& reply, const 
 
 void Connection::OnControl(TimePoint now, const Control& control, const Datagram& datagram) {
   Counters& counters = *context_->counters;
-  if (state_ == State::kConnecting) {
+  // Before the handshake has ended there are no keys, also if the connection was closed or failed meanwhile.
+  if (connector_ && !sender_) {
     ++counters.unknown_connection;
     return;
   }

@@ -59,7 +59,7 @@ struct Endpoint::Impl {
     uint64_t cookie = 0;
     bool open = false;
     uint64_t closed_at = 0;  // the how-manieth close it was
-    std::array<Nonce, kRememberedConnects> accepted{};
+    std::array<Nonce, kRememberedConnects> accepted{};  // or refused for their version
     size_t accepted_count = 0;
 
     bool Remembers(const Nonce& nonce) const {
@@ -67,6 +67,7 @@ struct Endpoint::Impl {
       return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
              accepted.begin() + static_cast<std::ptrdiff_t>(known);
     }
+    void Remember(const Nonce& nonce) { accepted[accepted_count++ % kRememberedConnects] = nonce; }
   };
 
   struct Slot {
@@ -367,7 +368,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     return;
   }
-  listener->accepted[listener->accepted_count++ % kRememberedConnects] = connect.nonce;
+  listener->Remember(connect.nonce);
   const uint16_t slot = free_slots.back();
   free_slots.pop_back();
   slots[slot].connection =
@@ -425,10 +426,13 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
     Connection* connection = FindById(reply.connection_id);
     if (connection != nullptr) connection->OnForeignReply(now, reply, datagram);
   } else if (ParseConnect(head.data(), datagram.length, &connect)) {
-    const Listener* listener = FindListener(connect.listen_id);
+    Listener* listener = FindListener(connect.listen_id);
     if (listener == nullptr || !listener->open) return;
     if (!VerifyTag(listener->secret, PacketType::kConnect, datagram.bytes, datagram.length, 0)) return;
     Refuse(connect, listener->secret, ConnectStatus::kVersionMismatch, datagram.source);
+    // The answer may have been lost; whoever listens is told once, or a replay would fill its queue.
+    if (listener->Remembers(connect.nonce)) return;
+    listener->Remember(connect.nonce);
     Event event;
     event.kind = Event::Kind::kIncomingRefused;
     event.reason = FailReason::kVersionMismatch;

@@ -1,0 +1,86 @@
+# SPDX-License-Identifier: Apache-2.0
+# Runs forgive_perf beside an attacker, in the network namespace that the tests have to themselves.
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+
+BUILD = os.environ["FORGIVE_TEST_BUILD"]
+PERF = os.path.join(BUILD, "testbed", "perf", "forgive_perf")
+PLUGIN = os.path.join(BUILD, "plugin", "libnccl-net-forgive.so")
+ATTACK = os.path.join(BUILD, "tests", "security", "forgive_attack")
+RANKS = 3
+KINDS = ("data", "report", "control", "connect", "reply", "replay", "trimmed", "replay-other", "flipped", "malformed",
+         "icmp", "blind")
+
+
+def environment(**own):
+    """Nothing of FORGIVE's or NCCL's comes from outside; whatever the operator's word makes forgivable is."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "NCCL_"))}
+    return dict(kept, FORGIVE_GRADIENT_TRAFFIC="all", **own)
+
+
+@contextlib.contextmanager
+def attacker(*flags):
+    """An attacker that sends while the block runs; afterwards the list has one entry: what it sent."""
+    process = subprocess.Popen([ATTACK, *flags], stdout=subprocess.PIPE, text=True)
+    told = []
+    try:
+        assert process.stdout.readline() == "attacking\n"
+        yield told
+    finally:
+        process.send_signal(signal.SIGTERM)
+        told.append(json.loads(process.communicate(timeout=30)[0]))
+
+
+def children(pid):
+    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
+        return [int(child) for child in file.read().split()]
+
+
+def resident_bytes(pid):
+    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+class Watch(threading.Thread):
+    """Looks at the ranks' memory every 0.2 s."""
+
+    def __init__(self, launcher):
+        super().__init__(daemon=True)
+        self.launcher = launcher
+        self.samples = {}  # of each rank's process
+
+    def run(self):
+        while self.launcher.poll() is None:
+            with contextlib.suppress(OSError, IndexError, ValueError):
+                for pid in children(self.launcher.pid):
+                    self.samples.setdefault(pid, []).append(resident_bytes(pid))
+            time.sleep(0.2)
+
+
+def all_reduces(folder, steps, size, compute_ms=5, **own):
+    """Training-like steps over the plugin on loopback. Returns forgive_perf's result, and the ranks' memory."""
+    result, trims = os.path.join(folder, "result.json"), os.path.join(folder, "trims")
+    if "FORGIVE_FAULT" in own:
+        own["FORGIVE_FAULT_LOG"] = trims
+    words = [PERF, "--plugin", PLUGIN, "--ranks", str(RANKS), "--steps", str(steps), "--critical", "1", "--bytes",
+             str(size), "--compute-ms", str(compute_ms), "--json", result, "--timeout", "30"]
+    if "FORGIVE_FAULT" in own:
+        words += ["--trims", trims]
+    process = subprocess.Popen(words, env=environment(**own), stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                               text=True)
+    watch = Watch(process)
+    watch.start()
+    said = process.communicate(timeout=120)[0]
+    watch.join()
+    assert process.returncode == 0, said
+    with open(result, encoding="utf-8") as file:
+        return json.load(file), watch.samples
+
+
+def refused(result, *counters):
+    return [sum(rank[counter] for rank in result["per_rank"]) for counter in counters]
