@@ -164,6 +164,7 @@ class Oracle {
                       bool* forgiven);
   uint64_t Settle(StreamState* stream, MessageState* message, uint64_t begin, uint64_t end, uint8_t how);
   void Uncount(StreamState* stream, MessageState* message, uint64_t bytes);
+  void ForgetMissing(const StreamState& stream, const MessageState& message, const DataHeader& header);
   void CheckTouched(const StreamState& stream, const MessageState& message, const DataHeader& header);
   void CheckAccount(int host, const Account& account);
   void CheckReport(StreamState* stream, const Transmit& transmit);

@@ -95,6 +95,7 @@ void Oracle::AfterData(const testing::Flight& flight) {
   MessageState& message = stream->messages[header.message_number];
   if (fate == Fate::kWhole) ApplyWhole(stream, &message, header, flight.ce);
   if (fate == Fate::kTrimmed) ApplyTrim(stream, &message, header);
+  if (fate == Fate::kBadCrc || fate == Fate::kDropped) ForgetMissing(*stream, message, header);
   CheckTouched(*stream, message, header);
   if (message.account != nullptr) CheckAccount(flight.to, *message.account);
 }
@@ -116,13 +117,13 @@ Oracle::Fate Oracle::FateOf(StreamState* stream, const DataHeader& header, const
   if (stream->receiver.state != EndState::kOpen || stream->too_long) return Fate::kRefused;
   const bool whole = flight.bytes.size() == kDataHeaderBytes + header.payload_length;
   if (!whole && !config.fabric_trims) return Fate::kMalformed;
-  if (whole && !flight.payload_intact) return Fate::kBadCrc;
   const MessageState& message = stream->messages[header.message_number];
   const uint64_t begin = header.stream_offset / kUnitBytes;
   const uint64_t payload_end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes;
   const uint64_t end = payload_end + (header.carries_end() ? 1 : 0);
   if (end > stream->base + config.scoreboard_bytes / kUnitBytes) return Fate::kOutOfWindow;
   if (!message.done && message.plan.length > message.plan.capacity) return Fate::kTooLong;
+  if (whole && !flight.payload_intact) return Fate::kBadCrc;
   if (config.recovery == Recovery::kGoBackN && !message.done && end > stream->base &&
       (!whole || begin > stream->base)) {
     return Fate::kDropped;
@@ -301,6 +302,19 @@ uint64_t Oracle::Settle(StreamState* stream, MessageState* message, uint64_t beg
   while (stream->completed < stream->receives_posted && stream->messages[stream->completed].done) ++stream->completed;
   while (stream->base < stream->units.size() && (stream->units[stream->base] & kSettled) != 0) ++stream->base;
   return fresh;
+}
+
+// A payload is copied while its checksum is computed: what was missing and is still missing afterwards may hold
+// anything, until it arrives or is forgiven.
+void Oracle::ForgetMissing(const StreamState& stream, const MessageState& message, const DataHeader& header) {
+  if (message.told_received) return;
+  const uint64_t begin = header.stream_offset / kUnitBytes;
+  const uint64_t end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes;
+  for (uint64_t unit = begin; unit < end; ++unit) {
+    if ((stream.units[unit] & kSettled) != 0) continue;
+    const uint64_t offset = (unit - message.start) * kUnitBytes;
+    std::memcpy(ExpectedOf(message) + offset, BufferOf(message) + offset, BytesOf(message, unit));
+  }
 }
 
 // The bytes that the packet could have written, and some around them.
