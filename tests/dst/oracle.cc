@@ -365,7 +365,7 @@ void Oracle::OnDied(int host) {
         }
       }
       end.state = EndState::kGone;
-      each.forgiven.clear();
+      if (!sends) each.forgiven.clear();
     }
   }
   ++lives_[static_cast<size_t>(host)];
