@@ -8,6 +8,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
 #include <cstring>
 
 #include "dataplane/parse_number.h"
@@ -179,6 +180,7 @@ std::string AddressText(const Address& address) {
 bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return false;
+  errno = 0;
   bool found = false;
   for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
     if (!SameHost(address, entry->ifa_addr)) continue;

@@ -33,7 +33,8 @@ bool ParseAddressAndPort(const std::string& text, Address* out);
 // "10.0.0.1:4791" or "[fe80::1%3]:4791", for messages.
 std::string AddressText(const Address& address);
 
-// The interface that holds the address: its name, and its MTU in bytes. False: no interface does.
+// The interface that holds the address: its name, and its MTU in bytes. False: no interface does, and
+// errno is 0; or what there is cannot be asked, and errno says why.
 bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes);
 
 // Where another interface has an address in the same subnet, the routing table sends everything out of one of the

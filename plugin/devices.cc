@@ -9,6 +9,7 @@
 #include <sys/random.h>
 
 #include <algorithm>
+#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
@@ -90,6 +91,7 @@ std::vector<InterfaceAddress> ListInterfaceAddresses() {
   std::vector<InterfaceAddress> addresses;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return addresses;
+  errno = 0;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     InterfaceAddress found;

@@ -33,6 +33,7 @@ struct Device {
 };
 
 // The addresses of every interface that is up, in the kernel's order.
+// None and errno not 0: they cannot be listed, and errno says why.
 std::vector<InterfaceAddress> ListInterfaceAddresses();
 
 // One address for each interface that the settings let through, IPv4 before IPv6 before link-local. Without a filter:

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <memory>
 #include <mutex>
+#include <new>
 #include <string>
 
 #include "dataplane/clock.h"
@@ -146,12 +147,18 @@ int Close(void* comm, Communicator::Kind kind, const char* name) {
 }  // namespace
 
 int Init(nccl::Logger logger, int api_version, nccl::ProfilerCallback profiler) {
-  std::string error;
-  if (Process* process = Process::Start(logger, api_version, &error)) {
-    process->SetProfilerCallback(profiler);
-    return nccl::kSuccess;
+  try {
+    std::string error;
+    if (Process* process = Process::Start(logger, api_version, &error)) {
+      process->SetProfilerCallback(profiler);
+      return nccl::kSuccess;
+    }
+    Log(LogLevel::kError, "%s", error.c_str());
+  } catch (const std::bad_alloc&) {
+    // Nothing of a start that failed remains, and no exception may reach NCCL.
+    Log(LogLevel::kError, "out of memory while starting: raise the limit (ulimit -v, the container's), or lower "
+                          "FORGIVE_MAX_CONNECTIONS and FORGIVE_LEDGER_LINES");
   }
-  Log(LogLevel::kError, "%s", error.c_str());
   return nccl::kSystemError;
 }
 

@@ -6,6 +6,8 @@
 #include <unistd.h>
 
 #include <atomic>
+#include <cerrno>
+#include <cstring>
 #include <new>
 
 #include "plugin/forgive.h"
@@ -67,6 +69,11 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   for (const std::string& warning : warnings) Log(LogLevel::kWarning, "%s", warning.c_str());
   std::vector<Device> devices;
   const std::vector<InterfaceAddress> addresses = ListInterfaceAddresses();
+  if (addresses.empty() && errno != 0) {
+    *error = std::string("the interfaces cannot be listed: ") + std::strerror(errno) +
+             ": raise the limit of open files (ulimit -n)";
+    return nullptr;
+  }
   const DpdkOptions& dpdk = settings.engine.dpdk;
   const bool by_ports = settings.engine.driver == "dpdk" && !dpdk.ports.empty();
   const bool selected = by_ports ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)

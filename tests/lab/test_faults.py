@@ -1,0 +1,284 @@
+# SPDX-License-Identifier: Apache-2.0
+# Real faults under a running job: what the user sees, and that everything is exact afterwards.
+import contextlib
+import ctypes
+import json
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+from conftest import BUILD, LAB, NAME, lab_up
+
+sys.path.insert(0, os.path.dirname(LAB))
+from labkit import fabric, system  # noqa: E402
+from labkit.parameters import Parameters  # noqa: E402
+
+pytestmark = pytest.mark.usefixtures("nothing_left")
+
+PERF = os.path.join(BUILD, "testbed", "perf", "forgive_perf")
+PLUGIN = os.path.join(BUILD, "plugin", "libnccl-net-forgive.so")
+# Nothing is trimmed here unless a test says so: whatever is missing afterwards was lost by the fault.
+LINK = ("--hosts", "3", "--rate-mbps", "400", "--rtt-ms", "1", "--no-trim", "--queue-bytes", "400000")
+RANKS = 3
+SILENT = "the peer was silent for FORGIVE_PEER_TIMEOUT_S"
+
+
+def environment(**own):
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "NCCL_"))}
+    kept.update(FORGIVE_GRADIENT_TRAFFIC="all", FORGIVE_RING_RANKS="2", FORGIVE_GRADIENT_RANKS=str(RANKS),
+                FORGIVE_INTERFACE="fgv0", FORGIVE_PEER_TIMEOUT_S="10", NCCL_SOCKET_FAMILY="AF_INET")
+    return dict(kept, **own)
+
+
+class Job:
+    """A training-like job with a rank on each host of a lab."""
+
+    def __init__(self, lab, folder, steps, size=400_000, wrap=None, **own):
+        self.lab = lab
+        self.result = os.path.join(folder, "result.json")
+        words = [PERF, "--plugin", PLUGIN, "--algorithm", "direct", "--steps", str(steps), "--critical", "1",
+                 "--compute-ms", "5", "--bytes", str(size), "--world", str(RANKS), "--rendezvous",
+                 f"unix:{os.path.join(folder, 'rendezvous')}", "--timeout", "30"]
+        self.ranks = []
+        for rank in range(RANKS):
+            own_words = (wrap or {}).get(rank, []) + words + ["--rank", str(rank)]
+            own_words += ["--json", self.result] if rank == 0 else []
+            self.ranks.append(lab.start(f"h{rank}", *own_words, env=environment(**own), stderr=subprocess.PIPE))
+
+    def wait_for_step(self, number):
+        """Rank 0 prints a line a step."""
+        for line in self.ranks[0].stdout:
+            words = line.split()
+            if words and words[0] == str(number):
+                return
+        raise AssertionError("rank 0 ended early: " + self.ranks[0].stderr.read())
+
+    def end(self):
+        """What all ranks said on standard error, and their exit statuses."""
+        said = [rank.communicate(timeout=90) for rank in self.ranks]
+        return [error for _, error in said], [rank.returncode for rank in self.ranks]
+
+    def assert_exact(self):
+        errors, statuses = self.end()
+        assert statuses == [0] * RANKS, errors
+        with open(self.result, encoding="utf-8") as file:
+            result = json.load(file)
+        assert (result["wrong"], result["budget_violations"], result["forgiven_bytes"]) == (0, 0, 0)
+        assert result["ranks_identical"]
+        assert all(step["received"] == step["expected"] for step in result["steps"])
+        return result
+
+    def assert_failed(self, words, ranks=range(RANKS)):
+        """Each of these ranks ended by itself, with exit status 3, and said why in the product's words."""
+        errors, statuses = self.end()
+        for rank in ranks:
+            assert statuses[rank] == 3, (statuses, errors)
+        assert any(words in errors[rank] for rank in ranks), errors
+
+
+def on(lab, host, *words):
+    result = lab.exec(host, *words)
+    assert result.returncode == 0, result.stderr
+
+
+def at_switch(lab, *words):
+    subprocess.run(["ip", "netns", "exec", f"fgv-{lab.name}-switch", *words], check=True)
+
+
+# ---- Links ----
+
+@pytest.mark.parametrize("side", ("host", "switch"))
+def test_a_link_that_is_down_for_a_second_costs_a_second_and_nothing_else(tmp_path, side):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=120)
+        job.wait_for_step(5)
+        if side == "host":
+            on(lab, "h1", "ip", "link", "set", "fgv0", "down")
+        else:
+            at_switch(lab, "ip", "link", "set", "p1", "down")
+        time.sleep(1)
+        if side == "host":
+            on(lab, "h1", "ip", "link", "set", "fgv0", "up")
+        else:
+            at_switch(lab, "ip", "link", "set", "p1", "up")
+        result = job.assert_exact()
+        assert result["timeouts"] > 0, "the link was not down: this proves nothing"
+
+
+def blackhole(lab):
+    """What h1 sends to h0 goes to an address that nobody has; the way back is as it was."""
+    on(lab, "h1", "ip", "neigh", "replace", "10.77.0.1", "lladdr", "02:46:47:56:00:77", "dev", "fgv0", "nud",
+       "permanent")
+
+
+def heal(lab):
+    on(lab, "h1", "ip", "neigh", "replace", "10.77.0.1", "lladdr", "02:46:47:56:00:01", "dev", "fgv0", "nud",
+       "permanent")
+
+
+def test_a_path_that_swallows_one_direction_for_a_while_costs_time_only(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=120)
+        job.wait_for_step(5)
+        blackhole(lab)
+        time.sleep(1.5)
+        heal(lab)
+        assert job.assert_exact()["timeouts"] > 0
+
+
+def test_a_path_that_swallows_one_direction_for_ever_is_a_clear_error_within_the_timeout(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=100000, FORGIVE_PEER_TIMEOUT_S="2")
+        job.wait_for_step(5)
+        blackhole(lab)
+        job.assert_failed(SILENT)
+
+
+def test_an_mtu_that_shrinks_for_a_while_stops_large_packets_and_harms_nothing(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=120)
+        job.wait_for_step(5)
+        on(lab, "h1", "ip", "link", "set", "fgv0", "mtu", "1500")
+        time.sleep(1)
+        on(lab, "h1", "ip", "link", "set", "fgv0", "mtu", "9000")
+        result = job.assert_exact()
+        assert result["per_rank"][1]["timeouts"] > 0
+
+
+# ---- The switch ----
+
+def restart_switch(lab, rebuild=None):
+    """The switch loses its program, and a port of it its very link; then both come again, empty."""
+    own = fabric.Lab(lab.name)
+    description = own.read()
+    switch = own.namespace("switch")
+    os.kill(description["processes"]["log"], signal.SIGTERM)
+    ports = [port["ifname"] for port in system.query("ip", "-n", switch, "-j", "link", "show", "type", "veth")
+             if port["ifname"] != fabric.LINE_PROGRAM_SIDE]
+    for port in ports:
+        at_switch(lab, "tc", "qdisc", "del", "dev", port, "clsact")
+    time.sleep(0.7)
+    if rebuild:
+        parameters = Parameters(**{key: value for key, value in description["parameters"].items()
+                                   if key in Parameters.__dataclass_fields__})
+        hosts = [fabric.Host(f"h{i}", i + 1, f"p{i}") for i in range(RANKS)]
+        host = next(host for host in hosts if host.name == rebuild)
+        system.batch("ip", switch, [f"link del {host.port}"])
+        system.batch("ip", switch, [
+            f"link add {host.port} mtu 9000 type veth peer name fgv0 address {host.ethernet} mtu 9000 netns "
+            f"{own.namespace(host.name)}", f"link set {host.port} up"])
+        fabric._build_host(own, host, hosts, parameters)
+        system.batch("tc", switch, fabric._port_queue(host.port, parameters))
+    system.unmount(own.pins)
+    _, description["processes"]["log"] = fabric._start(own, switch, "switch", [
+        os.path.join(description["programs"], "forgive_lab_switch"), "run", os.path.join(own.folder, "switch.conf")])
+    with open(own.description, "w", encoding="utf-8") as file:
+        json.dump(description, file)
+
+
+@pytest.mark.parametrize("rebuild", (None, "h1"), ids=("program", "program_and_link"))
+def test_a_switch_that_restarts_costs_time_only(tmp_path, rebuild):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=120)
+        job.wait_for_step(5)
+        restart_switch(lab, rebuild)
+        assert job.assert_exact()["timeouts"] > 0
+
+
+# ---- Loss ----
+
+def test_three_tenths_of_all_packets_lost_at_random_leave_every_byte_exact_and_none_forgiven(tmp_path):
+    with lab_up(*LINK) as lab:
+        result = Job(lab, tmp_path, steps=4, size=200_000, FORGIVE_FAULT="drop=0.3,seed=11").assert_exact()
+        assert result["retransmitted_bytes"] > 0.2 * result["gradient_bytes"]
+        assert result["trims"] == 0
+
+
+# ---- Ranks ----
+
+@contextlib.contextmanager
+def copies_of_unix_sockets(pid):
+    """Keeps a process's unix sockets open beyond its death: the harness must not learn of it by its own ways."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    with contextlib.ExitStack() as stack:
+        pidfd = os.pidfd_open(pid)
+        stack.callback(os.close, pidfd)
+        for entry in os.listdir(f"/proc/{pid}/fd"):
+            if not os.readlink(f"/proc/{pid}/fd/{entry}").startswith("socket:"):
+                continue
+            copy = libc.syscall(438, pidfd, int(entry), 0)  # pidfd_getfd
+            assert copy >= 0, os.strerror(ctypes.get_errno())
+            one = socket.socket(fileno=copy)
+            if one.family == socket.AF_UNIX:
+                stack.callback(one.close)
+            else:
+                one.close()
+        yield
+
+
+def test_the_death_of_a_rank_ends_the_others_within_the_timeout_and_says_so(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=100000, FORGIVE_PEER_TIMEOUT_S="2")
+        job.wait_for_step(5)
+        with copies_of_unix_sockets(job.ranks[2].pid):
+            job.ranks[2].kill()
+            job.ranks[0].wait(timeout=60)
+            job.ranks[1].wait(timeout=60)
+        job.assert_failed(SILENT, ranks=(0, 1))
+
+
+def test_a_rank_that_is_stopped_for_seconds_is_alive_until_the_timeout(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=120, FORGIVE_PEER_TIMEOUT_S="30")
+        job.wait_for_step(5)
+        job.ranks[1].send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        job.ranks[1].send_signal(signal.SIGCONT)
+        job.assert_exact()
+
+
+def test_a_rank_that_was_stopped_longer_than_the_timeout_blames_nobody_for_its_own_silence(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=100000, FORGIVE_PEER_TIMEOUT_S="2")
+        job.wait_for_step(5)
+        job.ranks[1].send_signal(signal.SIGSTOP)
+        with contextlib.ExitStack() as stack:
+            stack.callback(job.ranks[1].send_signal, signal.SIGCONT)
+            job.ranks[0].wait(timeout=60)
+        errors, statuses = job.end()
+        assert statuses == [3] * RANKS
+        assert SILENT in errors[0] and SILENT not in errors[1], errors
+
+
+def test_hosts_whose_clocks_differ_by_an_hour_do_not_notice(tmp_path):
+    ahead = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", "3600", "--boottime", "3600"]
+    with lab_up(*LINK) as lab:
+        Job(lab, tmp_path, steps=10, wrap={1: ahead}).assert_exact()
+
+
+# ---- What a host runs out of ----
+
+def loopback(limit=None, **own):
+    """Two ranks on loopback; `limit` is applied to them."""
+    words = [PERF, "--plugin", PLUGIN, "--ranks", "2", "-b", "64K", "-e", "64K", "-n", "2", "--timeout", "20"]
+    return subprocess.run(words, env=environment(FORGIVE_INTERFACE="=lo", **own), capture_output=True, text=True,
+                          timeout=60, check=False, preexec_fn=limit)
+
+
+def test_without_enough_descriptors_a_job_ends_with_one_line_that_names_the_limit():
+    refused = 0
+    for most in range(4, 12):  # with fewer the program does not even load
+        run = loopback(lambda most=most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
+        if run.returncode == 0:
+            continue
+        refused += 1
+        assert run.returncode in (2, 3), (most, run.returncode, run.stderr)
+        own_lines = [line for line in run.stderr.splitlines() if line.startswith("forgive_perf: ")]
+        assert len(own_lines) == 1 and "ulimit -n" in own_lines[0], (most, run.stderr)
+    assert refused > 0, "no limit was ever reached"
+    assert most == 11 and run.returncode == 0, "this many are enough"
