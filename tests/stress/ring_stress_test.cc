@@ -89,7 +89,7 @@ class CommandRingStress : public ::testing::TestWithParam<std::pair<uint32_t, ui
 
 TEST_P(CommandRingStress, LosesNothingKeepsEachOrderAndAlwaysWakesItsConsumer) {
   const auto [capacity, producers] = GetParam();
-  constexpr uint64_t kEach = 20000;
+  constexpr uint64_t kEach = 8000;
   CommandRing<Item> ring(capacity);
   Sleeper sleeper;
   std::atomic<uint64_t> refused{0};
@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Shapes, CommandRingStress,
                                            std::pair{8u, uint64_t{2}}, std::pair{64u, uint64_t{6}}));
 
 TEST(SpscRingStress, HandsOverEveryElementWholeThroughTheSmallestRing) {
-  constexpr uint64_t kItems = 100000;
+  constexpr uint64_t kItems = 50000;
   SpscRing<Item> ring(2);
   std::thread producer([&ring] {
     Pauses pauses(1);
@@ -177,7 +177,7 @@ TEST(PublishedStress, GivesManyReadersWholeRecordsThatNeverGoBack) {
     });
   }
   Pauses pauses(7);
-  for (uint64_t n = 1; n < 100000; ++n) {
+  for (uint64_t n = 1; n < 30000; ++n) {
     published.Store(Item::Of(0, n));
     pauses.Maybe();
   }
