@@ -73,6 +73,13 @@ struct StreamState {
   bool too_long = false;   // a message longer than its buffer has arrived
   std::vector<bool> data_numbers;
   uint64_t newest_data_number = 0;
+  // Trimmed headers that no report has told of; too many of them may be told of together.
+  struct Trimmed {
+    uint64_t number = 0;
+    uint64_t begin = 0, end = 0;  // units of payload
+  };
+  std::deque<Trimmed> trimmed;
+  bool trims_overflow = false;
   std::deque<Event> forgiven;  // ledger lines that must be told
   // Sender.
   uint32_t sends_posted = 0;
@@ -169,6 +176,7 @@ class Oracle {
   void CheckAccount(int host, const Account& account);
   void CheckReport(StreamState* stream, const Transmit& transmit);
   void CheckReportRanges(const StreamState& stream, const Report& report);
+  void CheckTrimReport(StreamState* stream, const Report& report);
   void CheckFlags(const StreamState& stream, const Report& report);
   void AbandonReceives(StreamState* stream);
   void OnForgiven(int host, const Event& event);

@@ -172,6 +172,7 @@ void Oracle::ApplyTrim(StreamState* stream, MessageState* message, const DataHea
   if (after.trims == before_.trims) return;
   const uint64_t begin = header.stream_offset / kUnitBytes;
   const uint64_t end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes;
+  stream->trimmed.push_back({header.packet_number, begin, end});
   uint64_t missing = 0;
   const bool was_done = message->done;
   for (uint64_t unit = begin; unit < end; ++unit) {
@@ -384,7 +385,10 @@ void Oracle::CheckReport(StreamState* stream, const Transmit& transmit) {
     if (!report.closing) journal_->Fail("host %d: a closed receiver does not say so", host);
     return;
   }
-  if (HoldsEvents(host) || stream->receiver.state != EndState::kOpen) return;
+  if (HoldsEvents(host) || stream->receiver.state != EndState::kOpen) {
+    stream->trims_overflow = true;  // what is told of now is not noted
+    return;
+  }
   const std::tuple<const char*, uint64_t, uint64_t> facts[] = {
       {"rcv_nxt", report.rcv_nxt, stream->base * kUnitBytes},
       {"completed messages", report.completed_messages, stream->completed},
@@ -401,6 +405,7 @@ void Oracle::CheckReport(StreamState* stream, const Transmit& transmit) {
   }
   CheckReportRanges(*stream, report);
   CheckFlags(*stream, report);
+  CheckTrimReport(stream, report);
 }
 
 void Oracle::CheckReportRanges(const StreamState& stream, const Report& report) {
@@ -417,6 +422,42 @@ void Oracle::CheckReportRanges(const StreamState& stream, const Report& report) 
       journal_->Fail("host %d: a report requests what is settled", stream.receiver.host);
       return;
     }
+  }
+}
+
+// Each trimmed header makes a report of its own, in order, that requests what is missing of it then.
+void Oracle::CheckTrimReport(StreamState* stream, const Report& report) {
+  if (ConfigOf(stream->receiver.host).recovery == Recovery::kGoBackN) return;
+  constexpr size_t kSurelyKept = 60;  // the transport keeps at least so many apart
+  stream->trims_overflow = stream->trims_overflow || stream->trimmed.size() > kSurelyKept;
+  if (!report.trimmed) {
+    if (!stream->trimmed.empty() && !stream->trims_overflow) {
+      journal_->Fail("host %d reports nothing of a trim", stream->receiver.host);
+    }
+    stream->trimmed.clear();
+    stream->trims_overflow = false;
+    return;
+  }
+  if (stream->trims_overflow) return;
+  if (stream->trimmed.empty() || stream->trimmed.front().number != report.trimmed_packet_number) {
+    journal_->Fail("host %d reports a trim of packet %u that it has no reason to", stream->receiver.host,
+                   report.trimmed_packet_number);
+    return;
+  }
+  const StreamState::Trimmed trim = stream->trimmed.front();
+  stream->trimmed.pop_front();
+  uint64_t missing = 0;
+  uint64_t requested = 0;
+  for (uint64_t unit = trim.begin; unit < trim.end; ++unit) missing += (stream->units[unit] & kSettled) == 0 ? 1 : 0;
+  for (uint32_t i = 0; i < report.request_count; ++i) {
+    if (report.requests[i].begin < trim.begin * kUnitBytes || report.requests[i].end > trim.end * kUnitBytes) {
+      journal_->Fail("host %d requests what was not trimmed", stream->receiver.host);
+    }
+    requested += report.requests[i].length() / kUnitBytes;
+  }
+  if (requested != missing && report.request_count != kMaxRequestRanges) {
+    journal_->Fail("host %d requests %llu of %llu missing units of a trim", stream->receiver.host,
+                   static_cast<unsigned long long>(requested), static_cast<unsigned long long>(missing));
   }
 }
 

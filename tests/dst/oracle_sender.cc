@@ -164,6 +164,9 @@ void Oracle::TakeWords(StreamState* stream, const Report& report) {
 
 void Oracle::CheckSender(StreamState* stream) {
   const int host = stream->sender.host;
+  if (stream->heard_closing && stream->HasUnfinished(true) && !HoldsEvents(host)) {
+    journal_->Fail("host %d has read that its peer closed, and does not fail", host);
+  }
   Endpoint::ConnectionFacts facts;
   const TimePoint now = world_->LocalNow(host);
   if (!world_->endpoint(host).Facts(now, stream->sender.handle, &facts) || HoldsEvents(host)) return;
