@@ -415,6 +415,7 @@ void Sender::OnTimeout(TimePoint now) {
     ranges_.LoseSentBefore(path, ranges_.OldestSent(path) + rtt_.smoothed() + Nanoseconds{1});
   }
   last_timeout_ = now;
+  if (paths_ != 1) UpdateTimeoutBase();  // or the same timeout would wake somebody once more
   ++counters_->timeouts;
   if (config_.rto_backoff) ++backoff_;
   Signal(now, CongestionSignal::kTimeout, NewestMessage());

@@ -163,5 +163,17 @@ TEST(SprayingSender, ProgressOnOnePathDoesNotHoldBackTheTimeoutOfAnother) {
   EXPECT_EQ(peer.Drain().size(), 3u);
 }
 
+TEST(SprayingSender, WakesNobodyOnceMoreForATimeoutThatHasFired) {
+  Peer peer(Sprayed(PathPolicy::kOblivious));
+  peer.Post(8 * kPayload);
+  peer.Credit(1);
+  ASSERT_EQ(peer.Drain().size(), 8u);
+  peer.now = peer.now + Milliseconds(20);
+  peer.sender.OnDeadline(peer.now);
+  ASSERT_EQ(peer.counters.timeouts, 1u);
+  ASSERT_EQ(peer.Drain().size(), 8u);
+  EXPECT_GT(peer.sender.next_deadline(), peer.now);
+}
+
 }  // namespace
 }  // namespace forgive::testing
