@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "script.h"
 #include "transport/check.h"
 #include "transport/endpoint.h"
 
@@ -18,19 +19,6 @@ constexpr size_t kMaxQueuedPackets = 256;
 constexpr int kSettleRounds = 3000;
 constexpr size_t kMaxMessages = 64;
 constexpr uint32_t kFuzzPayloadBytes = 256;
-
-// Reads the script; behind its end everything is 0.
-class Script {
- public:
-  Script(const uint8_t* data, size_t size) : data_(data), size_(size) {}
-  bool done() const { return position_ >= size_; }
-  uint8_t Byte() { return done() ? uint8_t{0} : data_[position_++]; }
-
- private:
-  const uint8_t* data_;
-  size_t size_;
-  size_t position_ = 0;
-};
 
 // Two endpoints, host 0 sends and host 1 receives, with the packets between them in the script's hands.
 class Pair {
@@ -119,6 +107,7 @@ class Pair {
     config.max_connections = 8;
     config.max_listeners = 2;
     config.max_messages = kMaxMessages;
+    config.max_events = 2 * EventQueue::kReserve;
     config.window_bytes = 16384;
     config.scoreboard_bytes = 65536;
     config.packet_number_window = 1024;
