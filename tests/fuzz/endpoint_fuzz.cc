@@ -107,7 +107,7 @@ class Pair {
     config.max_connections = 8;
     config.max_listeners = 2;
     config.max_messages = kMaxMessages;
-    config.max_events = 2 * EventQueue::kReserve;
+    config.event_capacity = 2 * EventQueue::kReserve;
     config.window_bytes = 16384;
     config.scoreboard_bytes = 65536;
     config.packet_number_window = 1024;

@@ -28,7 +28,7 @@ Config MakeConfig(size_t host, uint8_t settings) {
   config.max_listeners = 3;
   config.max_messages = 2;
   config.max_steps = 1;
-  config.max_events = 2 * EventQueue::kReserve;
+  config.event_capacity = 2 * EventQueue::kReserve;
   config.scoreboard_bytes = 1024;
   config.window_bytes = 512;
   config.packet_number_window = 64;
