@@ -26,6 +26,7 @@ struct RankOptions {
   Config config;
   std::shared_ptr<MemoryHub> hub = MemoryHub::Make();
   bool busy_poll = false;
+  uint32_t command_ring = EngineOptions().command_ring;  // requests on their way to the engine
   std::string fault_log;
   std::vector<BitsPerSecond> link_rates;  // of the devices; empty: as `config` says
 };
@@ -41,6 +42,7 @@ inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
   engine.fault = options.fault;
   engine.fault_log = options.fault_log;
   engine.busy_poll = options.busy_poll;
+  engine.command_ring = options.command_ring;
   engine.seed = 1;
   for (uint32_t i = 0; i < options.devices; ++i) {
     DeviceOptions device;
