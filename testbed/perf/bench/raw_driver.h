@@ -8,8 +8,8 @@
 
 namespace forgive::perf {
 
-// The memory that is sent, again and again.
-inline constexpr uint64_t kRawSourceBytes = 64u << 20;
+// The memory that is sent, again and again: as large as NCCL's buffer of a connection.
+inline constexpr uint64_t kRawSourceBytes = 4u << 20;
 
 // Opens a driver at both ends of the wire, made as an engine makes it, and sends full data packets in bursts from end
 // 0 to end 1, each end in a thread of its own. No more than an engine's window is on the way; that window is kept by
