@@ -78,9 +78,9 @@ def facts(build):
             "load": round(os.getloadavg()[0], 1)}
 
 
-def run(builds, names, rounds):
-    """A list of lines for each build: in every round of every benchmark the builds have their turns. What cannot run
-    here is said and left out."""
+def run(builds, names, rounds, keep=lambda lines: None):
+    """A list of lines for each build: in every round of every benchmark the builds have their turns. `keep` is told
+    the first build's lines as soon as a benchmark has ended. What cannot run here is said and left out."""
     found = [[] for _ in builds]
     common = [facts(build) for build in builds]
     for name in names:
@@ -95,11 +95,26 @@ def run(builds, names, rounds):
             print(f"record: left out: {error}", file=sys.stderr)
             continue
         turns = {"turns": uuid.uuid4().hex[:12]} if len(builds) > 1 else {}
-        for lines, one, fact in zip(found, samples, common):
-            lines += table.lines(suite, one, {**fact, **turns})
+        new = [list(table.lines(suite, one, {**fact, **turns})) for one, fact in zip(samples, common)]
+        for lines, more in zip(found, new):
+            lines += more
+        keep(new[0])
     if not found[0]:
         raise RecordError("nothing could be measured")
     return found
+
+
+def appender(path):
+    """What appends lines to the file, which is opened now: that it cannot be written is said before anything runs."""
+    if not path:
+        return lambda lines: None
+    with open(path, "a", encoding="utf-8"):
+        pass
+
+    def append(lines):
+        with open(path, "a", encoding="utf-8") as file:
+            file.writelines(json.dumps(line) + "\n" for line in lines)
+    return append
 
 
 def read(path):
@@ -153,13 +168,7 @@ def main(words):
         if arguments.compare:
             compare(arguments)
             return 0
-        if arguments.output:
-            with open(arguments.output, "a", encoding="utf-8"):
-                pass  # said before anything runs
-        found = run([arguments.build], arguments.only.split(","), arguments.rounds)[0]
-        if arguments.output:
-            with open(arguments.output, "a", encoding="utf-8") as file:
-                file.writelines(json.dumps(line) + "\n" for line in found)
+        found = run([arguments.build], arguments.only.split(","), arguments.rounds, appender(arguments.output))[0]
         print(table.recorded(found))
         return 0
     except (RecordError, suites.Failed) as error:
