@@ -254,6 +254,7 @@ void Oracle::Uncount(StreamState* stream, MessageState* message, uint64_t bytes)
 uint64_t Oracle::Settle(StreamState* stream, MessageState* message, uint64_t begin, uint64_t end, uint8_t how) {
   uint64_t fresh = 0;
   uint64_t counted = 0;
+  bool extends = false;  // the last line in the ledger is this decision's
   for (uint64_t unit = begin; unit < end; ++unit) {
     uint8_t& state = stream->units[unit];
     if ((state & kSettled) != 0) continue;
@@ -270,10 +271,9 @@ uint64_t Oracle::Settle(StreamState* stream, MessageState* message, uint64_t beg
       continue;
     }
     std::memset(ExpectedOf(*message) + offset, 0, bytes);
-    Event* const last = stream->forgiven.empty() ? nullptr : &stream->forgiven.back();
     const auto number = static_cast<uint32_t>(message - stream->messages.data());
-    if (last != nullptr && last->message == number && last->offset + last->length == offset && unit != begin) {
-      last->length += static_cast<uint32_t>(bytes);
+    if (extends && stream->forgiven.back().offset + stream->forgiven.back().length == offset) {
+      stream->forgiven.back().length += static_cast<uint32_t>(bytes);
     } else {
       Event line;
       line.step = message->step;
@@ -282,6 +282,7 @@ uint64_t Oracle::Settle(StreamState* stream, MessageState* message, uint64_t beg
       line.length = static_cast<uint32_t>(bytes);
       line.contributions = message->contributions;
       stream->forgiven.push_back(line);
+      extends = true;
     }
   }
   Uncount(stream, message, counted);
