@@ -89,7 +89,8 @@ def test_record_compares_two_commits_by_their_newest_lines(tmp_path):
 
 def test_record_pairs_the_rounds_of_what_ran_in_turns(tmp_path):
     # The medians' ratio would be 2; within each round it is 0.5, 0.5 and 4.
-    path = file_of(tmp_path, line("a b", "aaaa", [10, 20, 10], turns="t"), line("a b", "bbbb", [5, 10, 40], turns="t"))
+    path = file_of(tmp_path, line("a b", "aaaa", [10, 20, 10], turns="t"),
+                   line("a b", "bbbb", [5, 10, 40], turns="t"))
     done = run(RECORD, "--compare", "aaaa", "bbbb", "-o", path)
     assert done.stdout.splitlines()[1].split()[-1] == "0.500"
 

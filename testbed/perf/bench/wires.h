@@ -23,7 +23,8 @@ class Wire {
   virtual std::string KernelAddressAt(int end) const = 0;
 };
 
-// `driver`: udp, uring or dpdk (af_packet). `window_bytes`: Config::window_bytes of the options. Throws RunError: namespaces need root.
+// `driver`: udp, uring or dpdk (af_packet). `window_bytes`: Config::window_bytes of the options. Throws RunError:
+// namespaces need root.
 std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes);
 // For dpdk.
 std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module, uint64_t window_bytes);

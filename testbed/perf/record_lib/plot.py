@@ -25,7 +25,7 @@ def draw(found, path):
     axis.invert_yaxis()
     axis.set_xlabel("ratio within a round, median (mark: the least it must be)")
     first = found[0]
-    axis.set_title(f"{first['commit'][:9]}{'+' if first['commit'].endswith('+') else ''}, {first['machine']['cpus']} CPUs, {first['date'][:10]}", fontsize=9)
-    os.makedirs(os.path.dirname(os.path.abspath(path)), exist_ok=True)
+    changed = "+" if first["commit"].endswith("+") else ""
+    axis.set_title(f"{first['commit'][:9]}{changed}, {first['machine']['cpus']} CPUs, {first['date'][:10]}", fontsize=9)
     figures.save_png(figure, path)
     figures.close(figure)
