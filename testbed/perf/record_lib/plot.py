@@ -26,6 +26,7 @@ def draw(found, path):
     axis.set_xlabel("ratio within a round, median (mark: the least it must be)")
     first = found[0]
     changed = "+" if first["commit"].endswith("+") else ""
-    axis.set_title(f"{first['commit'][:9]}{changed}, {first['machine']['cpus']} CPUs, {first['date'][:10]}", fontsize=9)
+    cpus, day = first["machine"]["cpus"], first["date"][:10]
+    axis.set_title(f"{first['commit'][:9]}{changed}, {cpus} CPUs, {day}", fontsize=9)
     figures.save_png(figure, path)
     figures.close(figure)

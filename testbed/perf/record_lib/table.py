@@ -57,7 +57,7 @@ def recorded(found):
 
 
 def compared(first, second, names):
-    """The table of two runs' lines. A ratio is the second's by the first's, within a round where they ran in turns."""
+    """Two runs' lines. A ratio is the second's by the first's, within a round where they ran in turns."""
     by_name = {line["benchmark"]: line for line in second}
     rows = [("benchmark", "unit", *names, "ratio")]
     for line in first:
