@@ -395,6 +395,9 @@ bool ParseSettings(const Environment& environment, Settings* out, std::vector<st
   }
   if (!ReadNcclVariables(environment, out, error)) return false;
   if (out->gradient_ranks == 0) out->gradient_ranks = out->ring_ranks;
+  // A least timeout above the largest one there would be moves it up: who waits that long never backs off.
+  Config& transport = out->engine.transport;
+  transport.max_rto = std::max(transport.max_rto, transport.min_rto);
   return CheckTogether(*out, warnings, error) &&
          (out->statistics_file.empty() || ExpandFileName(environment, &out->statistics_file, error));
 }

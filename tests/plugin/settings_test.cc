@@ -111,6 +111,12 @@ TEST(Settings, PutEveryValueWhereItBelongs) {
   EXPECT_EQ(nscc.engine.transport.congestion_control, CongestionControlKind::kNscc);
 }
 
+TEST(Settings, NeverAskForALeastTimeoutAboveTheLargest) {
+  const Settings settings = Parsed({{"FORGIVE_RTO_US", "3000000"}});
+  EXPECT_EQ(settings.engine.transport.min_rto, Seconds(3));
+  EXPECT_GE(settings.engine.transport.max_rto, settings.engine.transport.min_rto);
+}
+
 TEST(Settings, NameTheWordOfForgiveDpdkThatIsWrong) {
   const std::string error = ErrorOf({{"FORGIVE_DPDK", "--no-huge --vdef=net_null0"}});
   EXPECT_NE(error.find("\"--vdef=net_null0\" is not accepted"), std::string::npos) << error;
