@@ -6,6 +6,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <filesystem>
 #include <mutex>
 #include <random>
 #include <thread>
@@ -134,12 +135,18 @@ void OpenAndLeave(const Net& net, uint64_t seed) {
   EXPECT_EQ(net.close_send(send), nccl::kSuccess);
 }
 
+size_t OpenDescriptors() {
+  const std::filesystem::directory_iterator open("/proc/self/fd");
+  return static_cast<size_t>(std::distance(begin(open), end(open)));
+}
+
 TEST(PluginRaces, OpenSendAbortAndCloseInEveryOrderEndInTimeAndLeaveNothing) {
   const Variables variables = {{"FORGIVE_FAULT", "drop=0.01,duplicate=0.02,reorder=0.05,seed=3"},
                                {"FORGIVE_PEER_TIMEOUT_S", "10"},
                                {"FORGIVE_LOG", "none"}};
   RunPlugin(variables, [](const Net& net, const Interface& forgive) {
     Totals totals;
+    const size_t descriptors = OpenDescriptors();
     const auto end = std::chrono::steady_clock::now() + kDuration;
     std::vector<std::thread> threads;
     for (uint64_t t = 0; t < kThreads; ++t) {
@@ -163,6 +170,7 @@ TEST(PluginRaces, OpenSendAbortAndCloseInEveryOrderEndInTimeAndLeaveNothing) {
     });
     for (std::thread& thread : threads) thread.join();
     EXPECT_EQ(totals.wrong.load(), 0u);
+    EXPECT_EQ(OpenDescriptors(), descriptors);
     EXPECT_GT(totals.opened.load(), 20u);
     EXPECT_GT(totals.delivered.load(), 20u);
     EXPECT_GT(totals.aborted.load(), 5u);
