@@ -10,6 +10,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <memory>
 
 #include "dataplane/parse_number.h"
 
@@ -180,6 +181,7 @@ std::string AddressText(const Address& address) {
 bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes) {
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
   errno = 0;
   bool found = false;
   for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
@@ -194,7 +196,6 @@ bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_byte
     *mtu_bytes = InterfaceMtu("lo");
     found = *mtu_bytes != 0;
   }
-  freeifaddrs(list);
   return found;
 }
 
@@ -203,6 +204,7 @@ uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* l
   if (AddressScope(address) != 0) return 0;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return 0;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
   const ifaddrs* own = nullptr;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
@@ -219,7 +221,6 @@ uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* l
     shared = shared || SameSubnet(own->ifa_addr, entry->ifa_addr, own->ifa_netmask);
   }
   const uint32_t index = shared ? if_nametoindex(own->ifa_name) : 0;
-  freeifaddrs(list);
   return index;
 }
 

@@ -14,6 +14,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
 
 #include "transport/wire.h"
 
@@ -91,6 +92,7 @@ std::vector<InterfaceAddress> ListInterfaceAddresses() {
   std::vector<InterfaceAddress> addresses;
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return addresses;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
   errno = 0;
   for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
@@ -112,7 +114,6 @@ std::vector<InterfaceAddress> ListInterfaceAddresses() {
     found.address = found.link_local ? std::string(text) + "%" + found.interface : text;
     addresses.push_back(found);
   }
-  freeifaddrs(list);
   return addresses;
 }
 
