@@ -38,14 +38,15 @@ def environment(**own):
 class Job:
     """A training-like job with a rank on each host of a lab."""
 
-    def __init__(self, lab, folder, steps=None, size=400_000, wrap=None, **own):
-        """Without steps: one all-reduce after the other for ever, so that every rank waits for packets at any time."""
+    def __init__(self, lab, folder, steps=None, size=1_000_000, wrap=None, **own):
+        """With steps: so much data that the links need 27 ms for each, however fast the machine is. Without:
+        all-reduces that need 1.7 s each, so that every rank waits for packets when the fault comes."""
         self.lab = lab
         self.result = os.path.join(folder, "result.json")
         words = [PERF, "--plugin", PLUGIN, "--algorithm", "direct", "--world", str(RANKS), "--rendezvous",
                  f"unix:{os.path.join(folder, 'rendezvous')}", "--timeout", "30"]
         words += (["--steps", str(steps), "--critical", "1", "--compute-ms", "5", "--bytes", str(size)] if steps else
-                  ["-b", str(size), "-e", str(size), "-n", "1000000", "-w", "1"])
+                  ["-b", "64M", "-e", "64M", "-n", "1000", "-w", "1", "--no-check"])
         self.ranks = []
         for rank in range(RANKS):
             own_words = (wrap or {}).get(rank, []) + words + ["--rank", str(rank)]
@@ -105,7 +106,7 @@ def at_switch(lab, *words):
 @pytest.mark.parametrize("side", ("host", "switch"))
 def test_a_link_that_is_down_for_a_second_costs_a_second_and_nothing_else(tmp_path, side):
     with lab_up(*LINK) as lab:
-        job = Job(lab, tmp_path, steps=60)
+        job = Job(lab, tmp_path, steps=50)
         job.wait_for_step(5)
         if side == "host":
             on(lab, "h1", "ip", "link", "set", "fgv0", "down")
@@ -133,7 +134,7 @@ def heal(lab):
 
 def test_a_path_that_swallows_one_direction_for_a_while_costs_time_only(tmp_path):
     with lab_up(*LINK) as lab:
-        job = Job(lab, tmp_path, steps=60)
+        job = Job(lab, tmp_path, steps=50)
         job.wait_for_step(5)
         blackhole(lab)
         time.sleep(1)
@@ -151,7 +152,7 @@ def test_a_path_that_swallows_one_direction_for_ever_is_a_clear_error_within_the
 
 def test_an_mtu_that_shrinks_for_a_while_stops_large_packets_and_harms_nothing(tmp_path):
     with lab_up(*LINK) as lab:
-        job = Job(lab, tmp_path, steps=120)
+        job = Job(lab, tmp_path, steps=50)
         job.wait_for_step(5)
         on(lab, "h1", "ip", "link", "set", "fgv0", "mtu", "1500")
         time.sleep(1)
@@ -194,7 +195,7 @@ def restart_switch(lab, rebuild=None):
 @pytest.mark.parametrize("rebuild", (None, "h1"), ids=("program", "program_and_link"))
 def test_a_switch_that_restarts_costs_time_only(tmp_path, rebuild):
     with lab_up(*LINK) as lab:
-        job = Job(lab, tmp_path, steps=120)
+        job = Job(lab, tmp_path, steps=50)
         job.wait_for_step(5)
         restart_switch(lab, rebuild)
         assert job.assert_exact()["timeouts"] > 0
@@ -244,7 +245,7 @@ def test_the_death_of_a_rank_ends_the_others_within_the_timeout_and_says_so(tmp_
 
 def test_a_rank_that_is_stopped_for_seconds_is_alive_until_the_timeout(tmp_path):
     with lab_up(*LINK) as lab:
-        job = Job(lab, tmp_path, steps=60, FORGIVE_PEER_TIMEOUT_S="30")
+        job = Job(lab, tmp_path, steps=50, FORGIVE_PEER_TIMEOUT_S="30")
         job.wait_for_step(5)
         job.ranks[1].send_signal(signal.SIGSTOP)
         time.sleep(2.5)
@@ -286,12 +287,10 @@ def test_without_enough_descriptors_a_job_ends_with_one_line_that_names_the_limi
         run = loopback(lambda most=most: resource.setrlimit(resource.RLIMIT_NOFILE, (most, most)))
         if run.returncode == 0:
             continue
-        refused += 1
         assert run.returncode in (2, 3), (most, run.returncode, run.stderr)
         own_lines = [line for line in run.stderr.splitlines() if line.startswith("forgive_perf: ")]
-        assert len(own_lines) == 1, (most, run.stderr)
-        # The plugin's own line; whose failure the harness hears of first is chance.
-        lines = [line for line in run.stderr.splitlines() if line.startswith("forgive: ")]
-        assert lines and all("ulimit -n" in line for line in lines), (most, run.stderr)
-    assert refused > 0, "no limit was ever reached"
+        # A rank that failed may be missed by another before it has said why.
+        assert len(own_lines) == 1 and ("ulimit -n" in own_lines[0] or own_lines[0].endswith("is gone")), run.stderr
+        refused += "NET/FORGIVE" in own_lines[0]
+    assert refused > 0, "the plugin itself never lacked a descriptor"
     assert most == 11 and run.returncode == 0, "this many are enough"
