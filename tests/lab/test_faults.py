@@ -263,7 +263,8 @@ def test_a_rank_that_was_stopped_longer_than_the_timeout_blames_nobody_for_its_o
             job.ranks[0].wait(timeout=60)
         errors, statuses = job.end()
         assert statuses == [3] * RANKS
-        assert SILENT in errors[0] and SILENT not in errors[1], errors
+        # Whoever notices first closes, and the other may hear of that before its own time is over.
+        assert SILENT in errors[0] + errors[2] and SILENT not in errors[1], errors
 
 
 def test_hosts_whose_clocks_differ_by_an_hour_do_not_notice(tmp_path):
