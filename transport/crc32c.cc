@@ -234,31 +234,30 @@ uint32_t Crc32cThreeLanes(const void* bytes, size_t length) {
   return Crc32cPortable(bytes, length);
 }
 
-uint32_t Crc32c(const void* bytes, size_t length) {
+namespace {
+
+template <bool kCopies>
+uint32_t Compute(const void* bytes, size_t length, void* to) {
 #if defined(__x86_64__)
   if (length >= kMinWideBytes && HasWide()) {
     const auto* data = static_cast<const uint8_t*>(bytes);
+    auto* place = static_cast<uint8_t*>(to);
     const size_t rows = length / 64;
-    const uint32_t crc = UpdateWide<false>(~uint32_t{0}, data, rows, nullptr);
+    const uint32_t crc = UpdateWide<kCopies>(~uint32_t{0}, data, rows, place);
+    if constexpr (kCopies) std::memcpy(place + 64 * rows, data + 64 * rows, length % 64);
     return ~UpdateByInstruction(crc, data + 64 * rows, length % 64);
   }
 #endif
+  if constexpr (kCopies) {
+    if (length != 0) std::memcpy(to, bytes, length);
+  }
   return Crc32cThreeLanes(bytes, length);
 }
 
-uint32_t Crc32cCopy(const void* bytes, size_t length, void* to) {
-#if defined(__x86_64__)
-  if (length >= kMinWideBytes && HasWide()) {
-    const auto* data = static_cast<const uint8_t*>(bytes);
-    const size_t rows = length / 64;
-    auto* place = static_cast<uint8_t*>(to);
-    const uint32_t crc = UpdateWide<true>(~uint32_t{0}, data, rows, place);
-    std::memcpy(place + 64 * rows, data + 64 * rows, length % 64);
-    return ~UpdateByInstruction(crc, data + 64 * rows, length % 64);
-  }
-#endif
-  if (length != 0) std::memcpy(to, bytes, length);
-  return Crc32cThreeLanes(bytes, length);
-}
+}  // namespace
+
+uint32_t Crc32c(const void* bytes, size_t length) { return Compute<false>(bytes, length, nullptr); }
+
+uint32_t Crc32cCopy(const void* bytes, size_t length, void* to) { return Compute<true>(bytes, length, to); }
 
 }  // namespace forgive

@@ -133,14 +133,14 @@ FORGIVE_FLATTEN void Receiver::OnData(TimePoint now, const DataHeader& header, c
   if (closed_ || failed_) return;
   Segment segment;
   if (!Locate(header, &segment)) return;
-  uint8_t* const place = PlaceOfAll(segment);
+  uint8_t* const place = payload_crc_ ? PlaceOfAll(segment) : nullptr;
   if (payload_crc_ && CheckPayload(header, payload, place) != header.payload_crc32c) {
     ++counters_->bad_crc;
     return;
   }
   if (go_back_n_ && DropsOutOfOrder(header, segment, false)) return;
   CountArrival(header, ce);
-  SettleArrived(segment, payload, payload_crc_ && place != nullptr);
+  SettleArrived(segment, place == nullptr ? payload : nullptr);
   if (segment.message != nullptr) AfterSettling(segment);
   NameSettled(segment);
   reports_.OnPacket(now);
@@ -180,13 +180,14 @@ void Receiver::CountArrival(const DataHeader& header, bool ce) {
   newest_timestamp_ = header.send_timestamp;
 }
 
-// Places what is missing of the segment, unless it is `placed`, and discards the rest: it is there, or was forgiven.
-void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload, bool placed) {
+// Places what is missing of the segment, and discards the rest: it is there, or was forgiven. `payload`: nullptr where
+// it is placed already.
+void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
   uint64_t arrived = 0;
   UnitRange rest = segment.all;
   UnitRange run;
   while (segment.message != nullptr && scoreboard_.NextMissing(rest, &run)) {
-    arrived += TakeArrivedRun(segment, run, placed ? nullptr : payload);
+    arrived += TakeArrivedRun(segment, run, payload);
     rest.begin = run.end;
   }
   counters_->received_bytes += arrived;
@@ -199,7 +200,7 @@ void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload, boo
   counters_->duplicate_bytes += segment.bytes - arrived - late;
 }
 
-// Returns the payload bytes in the run, which is missing. `payload`: nullptr where they are placed already.
+// Returns the payload bytes in the run, which is missing.
 uint64_t Receiver::TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload) {
   ReceiveMessage& message = *segment.message;
   const bool whole = run == segment.all;  // the common case

@@ -111,7 +111,7 @@ class Receiver {
   void CountArrival(const DataHeader& header, bool ce);
   uint8_t* PlaceOfAll(const Segment& segment) const;
   static uint32_t CheckPayload(const DataHeader& header, const uint8_t* payload, uint8_t* place);
-  void SettleArrived(const Segment& segment, const uint8_t* payload, bool placed);
+  void SettleArrived(const Segment& segment, const uint8_t* payload);
   uint64_t TakeArrivedRun(const Segment& segment, UnitRange run, const uint8_t* payload);
   uint64_t CountedBytes(const Segment& segment, UnitRange run) const;
 
