@@ -3,14 +3,12 @@
 #include "dataplane/socket_address.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <sys/ioctl.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
-#include <memory>
 
 #include "dataplane/parse_number.h"
 
@@ -178,13 +176,23 @@ std::string AddressText(const Address& address) {
   return "[" + std::string(host) + scope + "]:" + port;
 }
 
-bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes) {
+InterfaceList ListInterfaces() {
   ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return false;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
+  if (getifaddrs(&list) != 0) return nullptr;
   errno = 0;
+  return InterfaceList(list);
+}
+
+std::string CannotListInterfaces(int error) {
+  return std::string("the interfaces cannot be listed: ") + std::strerror(error) +
+         ": raise the limit of open files (ulimit -n)";
+}
+
+bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_bytes) {
+  const InterfaceList list = ListInterfaces();
+  if (errno != 0) return false;
   bool found = false;
-  for (const ifaddrs* entry = list; entry != nullptr && !found; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr && !found; entry = entry->ifa_next) {
     if (!SameHost(address, entry->ifa_addr)) continue;
     *name = entry->ifa_name;
     *mtu_bytes = InterfaceMtu(entry->ifa_name);
@@ -202,11 +210,9 @@ bool FindInterface(const Address& address, std::string* name, uint32_t* mtu_byte
 uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* local_hosts) {
   // Every interface has the subnet of link-local addresses, and their scope already names the interface.
   if (AddressScope(address) != 0) return 0;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return 0;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
+  const InterfaceList list = ListInterfaces();
   const ifaddrs* own = nullptr;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr) continue;
     if (own == nullptr && SameHost(address, entry->ifa_addr)) own = entry;
     const int family = entry->ifa_addr->sa_family;
@@ -216,12 +222,11 @@ uint32_t InterfaceOfSharedSubnet(const Address& address, std::vector<Address>* l
     local_hosts->push_back(host);
   }
   bool shared = false;
-  for (const ifaddrs* entry = list; own != nullptr && entry != nullptr; entry = entry->ifa_next) {
+  for (const ifaddrs* entry = list.get(); own != nullptr && entry != nullptr; entry = entry->ifa_next) {
     if ((entry->ifa_flags & IFF_UP) == 0 || std::strcmp(entry->ifa_name, own->ifa_name) == 0) continue;
     shared = shared || SameSubnet(own->ifa_addr, entry->ifa_addr, own->ifa_netmask);
   }
-  const uint32_t index = shared ? if_nametoindex(own->ifa_name) : 0;
-  return index;
+  return shared ? if_nametoindex(own->ifa_name) : 0;
 }
 
 }  // namespace forgive

@@ -3,10 +3,12 @@
 #ifndef FORGIVE_DATAPLANE_SOCKET_ADDRESS_H_
 #define FORGIVE_DATAPLANE_SOCKET_ADDRESS_H_
 
+#include <ifaddrs.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +34,16 @@ bool ParseAddress(const std::string& text, uint16_t port, Address* out);
 bool ParseAddressAndPort(const std::string& text, Address* out);
 // "10.0.0.1:4791" or "[fe80::1%3]:4791", for messages.
 std::string AddressText(const Address& address);
+
+struct FreeInterfaces {
+  void operator()(ifaddrs* list) const { freeifaddrs(list); }
+};
+using InterfaceList = std::unique_ptr<ifaddrs, FreeInterfaces>;
+
+// The addresses of all interfaces, in the kernel's order. Afterwards errno is 0, or says why there are none.
+InterfaceList ListInterfaces();
+// The words for an errno that ListInterfaces or FindInterface left, and the way out.
+std::string CannotListInterfaces(int error);
 
 // The interface that holds the address: its name, and its MTU in bytes. False: no interface does, and
 // errno is 0; or what there is cannot be asked, and errno says why.

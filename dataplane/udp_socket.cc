@@ -174,8 +174,7 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
   out->local = ToAddress(reinterpret_cast<const sockaddr*>(&bound));
   if (!FindInterface(out->local, &out->interface, &out->mtu_bytes)) {
     *error = errno == 0 ? "address " + options.local_address + " is on no interface: choose one that is up"
-                        : std::string("the interfaces cannot be listed: ") + std::strerror(errno) +
-                              ": raise the limit of open files (ulimit -n)";
+                        : CannotListInterfaces(errno);
     return false;
   }
   out->leave_by = InterfaceOfSharedSubnet(out->local, &out->local_hosts);

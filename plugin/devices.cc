@@ -3,19 +3,17 @@
 #include "plugin/devices.h"
 
 #include <arpa/inet.h>
-#include <ifaddrs.h>
 #include <net/if.h>
 #include <netinet/in.h>
 #include <sys/random.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <climits>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
-#include <memory>
 
+#include "dataplane/socket_address.h"
 #include "transport/wire.h"
 
 namespace forgive {
@@ -90,11 +88,8 @@ uint64_t MacAsNumber(const std::string& text) {
 
 std::vector<InterfaceAddress> ListInterfaceAddresses() {
   std::vector<InterfaceAddress> addresses;
-  ifaddrs* list = nullptr;
-  if (getifaddrs(&list) != 0) return addresses;
-  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> owner(list, freeifaddrs);  // memory may run out below
-  errno = 0;
-  for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
+  const InterfaceList list = ListInterfaces();
+  for (const ifaddrs* entry = list.get(); entry != nullptr; entry = entry->ifa_next) {
     if (entry->ifa_addr == nullptr || (entry->ifa_flags & IFF_UP) == 0) continue;
     InterfaceAddress found;
     found.interface = entry->ifa_name;

@@ -7,9 +7,9 @@
 
 #include <atomic>
 #include <cerrno>
-#include <cstring>
 #include <new>
 
+#include "dataplane/socket_address.h"
 #include "plugin/forgive.h"
 #include "plugin/fork_generation.h"
 #include "plugin/log.h"
@@ -70,8 +70,7 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   std::vector<Device> devices;
   const std::vector<InterfaceAddress> addresses = ListInterfaceAddresses();
   if (addresses.empty() && errno != 0) {
-    *error = std::string("the interfaces cannot be listed: ") + std::strerror(errno) +
-             ": raise the limit of open files (ulimit -n)";
+    *error = CannotListInterfaces(errno);
     return nullptr;
   }
   const DpdkOptions& dpdk = settings.engine.dpdk;
