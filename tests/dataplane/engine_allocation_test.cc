@@ -3,10 +3,9 @@
 #include <gtest/gtest.h>
 #include <pthread.h>
 
-#include <cstdlib>
 #include <cstring>
-#include <new>
 
+#include "allocation_hook.h"
 #include "ranks.h"
 
 namespace {
@@ -24,21 +23,11 @@ bool OnAnEngineThread() {
   return known == 1;
 }
 
-void* CountedAllocation(size_t size) {
-  if (g_counting.load(std::memory_order_relaxed) && OnAnEngineThread()) g_engine_allocations.fetch_add(1);
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
 }  // namespace
 
-void* operator new(size_t size) { return CountedAllocation(size); }
-void* operator new[](size_t size) { return CountedAllocation(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void forgive::OnAllocation() {
+  if (g_counting.load(std::memory_order_relaxed) && OnAnEngineThread()) g_engine_allocations.fetch_add(1);
+}
 
 namespace forgive {
 namespace {

@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // Hostile peers before one endpoint: floods take no memory, replays no second effect, and no answer is an amplifier.
-#include <cstdlib>
-#include <new>
-
+#include "allocation_hook.h"
 #include "endpoint_fixture.h"
 #include "transport/wire_layout.h"
 
@@ -10,21 +8,9 @@ namespace {
 
 uint64_t g_allocations = 0;
 
-void* CountedAllocation(size_t size) {
-  ++g_allocations;
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
 }  // namespace
 
-void* operator new(size_t size) { return CountedAllocation(size); }
-void* operator new[](size_t size) { return CountedAllocation(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void forgive::OnAllocation() { ++g_allocations; }
 
 namespace forgive::testing {
 namespace {

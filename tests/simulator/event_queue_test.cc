@@ -4,12 +4,11 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <map>
-#include <new>
 #include <utility>
 #include <vector>
 
+#include "allocation_hook.h"
 #include "transport/draw.h"
 
 namespace {
@@ -19,14 +18,7 @@ uint64_t allocations = 0;
 }  // namespace
 
 // Every allocation of this program is counted.
-void* operator new(size_t size) {
-  ++allocations;
-  void* memory = std::malloc(size);
-  if (memory == nullptr) std::abort();
-  return memory;
-}
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void forgive::OnAllocation() { ++allocations; }
 
 namespace forgive::sim {
 namespace {

@@ -2,9 +2,9 @@
 // Memory that runs out while the plugin starts: one line and an error, never an exception in NCCL, and a later start works.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <new>
 
+#include "allocation_hook.h"
 #include "fake_nccl.h"
 
 namespace {
@@ -13,24 +13,13 @@ namespace {
 thread_local uint64_t failing = 0;
 thread_local bool failed = false;
 
-void* Allocate(size_t size) {
-  if (failing != 0 && --failing == 0) {
-    failed = true;
-    throw std::bad_alloc();
-  }
-  void* memory = std::malloc(size == 0 ? 1 : size);
-  if (memory == nullptr) throw std::bad_alloc();
-  return memory;
-}
-
 }  // namespace
 
-void* operator new(size_t size) { return Allocate(size); }
-void* operator new[](size_t size) { return Allocate(size); }
-void operator delete(void* memory) noexcept { std::free(memory); }
-void operator delete[](void* memory) noexcept { std::free(memory); }
-void operator delete(void* memory, size_t) noexcept { std::free(memory); }
-void operator delete[](void* memory, size_t) noexcept { std::free(memory); }
+void forgive::OnAllocation() {
+  if (failing == 0 || --failing != 0) return;
+  failed = true;
+  throw std::bad_alloc();
+}
 
 namespace forgive::testing {
 namespace {

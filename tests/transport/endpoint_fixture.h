@@ -55,6 +55,14 @@ class EndpointTest : public ::testing::Test {
     world_.Stall(std::max(Nanoseconds{0}, end - world_.now()));
   }
 
+  // Host 0 asks host 1 for a connection; nothing has been sent yet.
+  bool BeginConnect(const ListenTicket& ticket, ConnectionHandle* sender, uint32_t max_payload = kMaxPayloadBytes) {
+    ConnectRequest request;
+    request.peer = World::AddressOf(1);
+    request.ticket = ticket;
+    request.max_payload_bytes = max_payload;
+    return world_.endpoint(0).Post(world_.LocalNow(0), request, sender) == PostResult::kAccepted;
+  }
   bool Send(const Link& link, int from, const std::vector<uint8_t>& bytes, uint64_t cookie = 1) {
     return world_.endpoint(from).Post(world_.LocalNow(from), link.sender,
                                       SendRequest{cookie, bytes.data(), static_cast<uint32_t>(bytes.size())}) ==

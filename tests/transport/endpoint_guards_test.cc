@@ -87,11 +87,8 @@ TEST_F(GuardTest, AReplayedProbeIsCountedAndNotAnswered) {
 TEST_F(GuardTest, AReplayedConnectOfAConnectionThatEndedMakesNoOther) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   RunFor(Milliseconds(10));
   ASSERT_EQ(logs_[1].Count(Event::Kind::kIncoming), 1);
   const Packet connect = Last(0, FORGIVE_TYPE_CONNECT);
@@ -125,12 +122,8 @@ TEST_F(GuardTest, AReplyThatAgreesToMoreThanWasOfferedIsMalformed) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
   world_.faults.drop = Fraction{Fraction::kOne};  // the listener never answers by itself
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
-  request.max_payload_bytes = 1024;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender, 1024));
   RunFor(Milliseconds(1));
   Connect connect;
   const Packet sent = Last(0, FORGIVE_TYPE_CONNECT);

@@ -47,11 +47,8 @@ TEST_F(HandshakeTest, AConnectWithoutTheTicketIsDroppedAndAllocatesNothing) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
   ticket.secret.k0 ^= 1;
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   RunFor(Seconds(6));
   EXPECT_GT(world_.endpoint(1).counters().bad_tag, 0u);
   EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 0);
@@ -90,11 +87,8 @@ TEST_F(HandshakeTest, RefusesAConnectionOverTheLimitWithAClearReason) {
   for (size_t i = 0; i < 64; ++i) ASSERT_TRUE(ConnectPair(&world_, i % 2 == 0 ? 0 : 2, 1, &links[i]));
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   RunFor(Seconds(1));
   ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
   EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kRefused);
@@ -103,11 +97,8 @@ TEST_F(HandshakeTest, RefusesAConnectionOverTheLimitWithAClearReason) {
 TEST_F(HandshakeTest, AHostThatWasStoppedForLongerThanTheTimeoutStillConnects) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   world_.Pump();
   world_.host(0).clock_offset = world_.host(0).clock_offset + Seconds(3600);
   RunFor(Seconds(1));
@@ -119,11 +110,8 @@ TEST_F(HandshakeTest, AReplyOfAnotherVersionIsBelievedOnlyFromWhoHasTheTicket) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
   world_.faults.drop = Fraction{Fraction::kOne};  // the listener never answers by itself
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   RunFor(Milliseconds(1));
   ASSERT_FALSE(sent_[0].empty());
   Connect connect;
@@ -154,11 +142,8 @@ TEST_F(HandshakeTest, AReplyIsBelievedOnlyIfItEchoesTheNonceOfThisConnect) {
   ListenTicket ticket;
   ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
   world_.faults.drop = Fraction{Fraction::kOne};  // the listener never answers by itself
-  ConnectRequest request;
-  request.peer = World::AddressOf(1);
-  request.ticket = ticket;
   ConnectionHandle sender;
-  ASSERT_EQ(world_.endpoint(0).Post(world_.LocalNow(0), request, &sender), PostResult::kAccepted);
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
   RunFor(Milliseconds(1));
   ASSERT_FALSE(sent_[0].empty());
   Connect connect;
