@@ -33,6 +33,7 @@ from interrupts import Interrupts  # noqa: E402
 from processes import Processes  # noqa: E402
 from progress import Progress  # noqa: E402
 from relay_fabric import RelayFabric  # noqa: E402
+from whole_files import write_whole  # noqa: E402
 
 EXIT_FAILED = 1
 NEEDED_BYTES = 128 << 20  # what the runs write before it is thrown away, and some
@@ -199,22 +200,14 @@ def titles(demo):
             ("light", "ring"): f"ring, light: the less congested fabric{suffix}"}
 
 
-def write_file(path, text):
-    """Whole or not at all."""
-    with open(path + ".new", "w", encoding="utf-8") as file:
-        file.write(text)
-    os.replace(path + ".new", path)
-
-
 def publish(demo, summary):
     """results.json, the report and its pictures. No run is under way any more."""
     path = os.path.join(demo.output, "results.json")
-    write_file(path, json.dumps(summary, indent=1) + "\n")
+    write_whole(path, (json.dumps(summary, indent=1) + "\n").encode())
     import report  # matplotlib takes a second to load, and only here is it needed
     vesting, flows = demo.plotted_traces()
     page = os.path.join(demo.output, "report.html")
-    report.write(summary, vesting, flows, page + ".new", os.path.join(demo.output, "pictures"))
-    os.replace(page + ".new", page)
+    report.write(summary, vesting, flows, page, os.path.join(demo.output, "pictures"))
     return path, page
 
 

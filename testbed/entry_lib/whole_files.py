@@ -14,16 +14,21 @@ def named(path):
 
 
 def write_whole(path, content):
-    """Bytes into a file; what stood there stays until all of them have arrived."""
-    beside = path + ".new"
+    """Bytes into a file; what stood there stays until all of them have arrived. As whole_file.h: devices and pipes are
+    written to and stay what they are; a link's file is written, and the link stays."""
+    plain = os.path.isfile(path) or not os.path.exists(path)
+    target = os.path.realpath(path)
+    place = target + ".new" if plain else path
     try:
         with named(path):
-            with open(beside, "wb") as file:
+            with open(place, "wb") as file:
                 file.write(content)
-            os.replace(beside, path)
+            if plain:
+                os.replace(place, target)
     except OSError:
-        with contextlib.suppress(OSError):
-            os.remove(beside)
+        if plain:
+            with contextlib.suppress(OSError):
+                os.remove(place)
         raise
 
 

@@ -16,7 +16,8 @@ add_library(forgive_bench STATIC bench/raw_driver.cc bench/tcp_stream.cc bench/t
 target_link_libraries(forgive_bench PUBLIC forgive_dataplane fmt::fmt nlohmann_json::nlohmann_json ${CMAKE_DL_LIBS})
 file(MAKE_DIRECTORY ${CMAKE_BINARY_DIR}/include/forgive_bench/testbed)
 forgive_room(forgive_bench testbed/perf)
-forgive_headers(forgive_bench PUBLIC testbed/entry_lib/command_line.h testbed/entry_lib/standard_streams.h)
+forgive_headers(forgive_bench PUBLIC testbed/entry_lib/command_line.h testbed/entry_lib/standard_streams.h
+                testbed/entry_lib/whole_file.h)
 target_include_directories(forgive_bench SYSTEM PUBLIC ${cli11_include})
 add_executable(engine_bench bench/engine_bench.cc)
 target_link_libraries(engine_bench PRIVATE forgive_flags forgive_bench)

@@ -14,6 +14,7 @@ sys.path[:0] = [os.path.join(TESTBED, "entry_lib"), os.path.join(TESTBED, "demo_
 import entry  # noqa: E402
 import parameters  # noqa: E402
 from errors import DemoError  # noqa: E402
+from whole_files import write_whole  # noqa: E402
 
 LAB = os.path.join(TESTBED, "lab", "lab")
 PROGRAMS = {"demo": os.path.join(TESTBED, "demo_lib", "main.py"),
@@ -55,6 +56,28 @@ def test_a_whole_number_is_decimal_digits_and_nothing_else(text, number):
                                           (["up", ""], "''"), (["--a=b"], None)])
 def test_an_empty_word_is_found(words, named):
     assert entry.empty_word(words) == named
+
+
+def test_a_file_is_replaced_whole_by_its_own_name_and_by_a_links(tmp_path):
+    file, link = tmp_path / "file", tmp_path / "link"
+    link.symlink_to(file)
+    for path, text in ((file, b"first"), (file, b"second"), (link, b"third")):
+        write_whole(str(path), text)
+        assert file.read_bytes() == text
+    assert link.is_symlink() and sorted(os.listdir(tmp_path)) == ["file", "link"]
+
+
+def test_a_device_and_a_pipe_are_written_to_and_stay_what_they_are(tmp_path):
+    full, pipe = tmp_path / "full", tmp_path / "pipe"
+    full.symlink_to("/dev/full")
+    with pytest.raises(OSError, match="No space left"):
+        write_whole(str(full), b"text")
+    assert full.is_symlink() and full.is_char_device()
+    os.mkfifo(pipe)
+    with subprocess.Popen(["cat", pipe], stdout=subprocess.PIPE) as reader:
+        write_whole(str(pipe), b"text")
+        assert reader.communicate(timeout=10)[0] == b"text"
+    assert pipe.is_fifo() and sorted(os.listdir(tmp_path)) == ["full", "pipe"]
 
 
 @every_program

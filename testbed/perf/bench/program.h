@@ -7,12 +7,12 @@
 
 #include <CLI/CLI.hpp>
 #include <exception>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <string>
 
 #include "testbed/entry_lib/command_line.h"
 #include "testbed/entry_lib/standard_streams.h"
+#include "testbed/entry_lib/whole_file.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -42,10 +42,8 @@ inline void CheckTurns(uint32_t rounds, double seconds) {
 // Nothing if no file was named. Throws RunError.
 inline void WriteJsonFile(const std::string& name, const nlohmann::json& json) {
   if (name.empty()) return;
-  std::ofstream file(name);
-  file << json.dump(1) << '\n';
-  file.close();
-  if (!file) throw RunError(name + ": cannot be written; name another file");
+  const std::string error = WriteWholeFile(name, json.dump(1) + '\n');
+  if (!error.empty()) throw RunError(fmt::format("{}: cannot be written: {}; name another file", name, error));
 }
 
 // Runs `run(argc, argv)` and turns what it throws into one line and an exit status (testbed/perf/error.h).
