@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 # How every Python program of the testbed begins and ends: standard streams that work, words and numbers as people
 # write them, one line instead of a traceback. Only what Python brings along: it is loaded before anything else.
+import argparse
 import contextlib
 import io
 import os
@@ -76,6 +77,16 @@ def begin():
 def whole_number(text):
     """The number that decimal digits and nothing else spell; None for anything else that int() would take too."""
     return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None
+
+
+def number_between(least, most):
+    """A type for argparse's options: such a number, or the line that says which there are."""
+    def convert(text):
+        number = whole_number(text)
+        if number is None or not least <= number <= most:
+            raise argparse.ArgumentTypeError(f"{text}: give a number from {least} to {most}")
+        return number
+    return convert
 
 
 def empty_word(words):

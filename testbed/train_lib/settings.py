@@ -14,6 +14,7 @@ DEFAULT_POLICIES = POLICIES[:-1]
 WITHOUT_PLUGIN = ("gloo", "tcp", "masks")
 MOST = 1000000000  # of what a number on the command line may be
 MOST_RANKS = 64  # processes on this machine
+_positive = entry.number_between(1, MOST)
 
 DESCRIPTION = """\
 Four hosts behind one trimming switch train a small model with DistributedDataParallel, whose buckets travel through
@@ -28,20 +29,6 @@ class _Parser(argparse.ArgumentParser):
         raise TrainError(f"{message} (testbed/train --help lists the options)")
 
 
-def _positive(text):
-    number = entry.whole_number(text)
-    if number is None or not 1 <= number <= MOST:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {MOST}")
-    return number
-
-
-def _ranks(text):
-    number = entry.whole_number(text)
-    if number is None or not 1 <= number <= MOST_RANKS:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {MOST_RANKS}")
-    return number
-
-
 def parse(words):
     parser = _Parser(prog="testbed/train", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", choices=("cnn", "transformer"), default="cnn", help="cnn (default) or transformer")
@@ -51,7 +38,8 @@ def parse(words):
     parser.add_argument("--seed", type=_positive, default=1, metavar="N", help="of model, data and draws (1)")
     parser.add_argument("--algorithm", choices=("direct", "ring"), help="of the plugin's all-reduce (direct)")
     parser.add_argument("--window", type=_positive, metavar="N", help="steps of the detector's windows (10)")
-    parser.add_argument("--ranks", type=_ranks, metavar="N", help="with --local: processes (4)")
+    parser.add_argument("--ranks", type=entry.number_between(1, MOST_RANKS), metavar="N",
+                        help="with --local: processes (4)")
     parser.add_argument("--local", action="store_true", help="processes on loopback instead of the lab: no root")
     parser.add_argument("--fault", metavar="SPEC", help="with --local: FORGIVE_FAULT, such as trim=0.05")
     parser.add_argument("--bursts", metavar="FILE", help="of masks: a ledger whose stretches are replayed")

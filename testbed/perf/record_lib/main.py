@@ -39,13 +39,6 @@ class _Parser(argparse.ArgumentParser):
         raise RecordError(f"{message} (testbed/perf/record --help lists the options)")
 
 
-def _rounds(text):
-    number = entry.whole_number(text)
-    if number is None or not 1 <= number <= MOST_ROUNDS:
-        raise argparse.ArgumentTypeError(f"{text}: give a number from 1 to {MOST_ROUNDS}")
-    return number
-
-
 def parse(words):
     names = list(suites.every())
     parser = _Parser(prog="testbed/perf/record", description=DESCRIPTION,
@@ -54,7 +47,8 @@ def parse(words):
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
                         help="build folder (build/release)")
     parser.add_argument("--only", metavar="NAMES", default=",".join(names), help="by commas, of " + ", ".join(names))
-    parser.add_argument("--rounds", type=_rounds, default=5, metavar="N", help="turns of each benchmark (5)")
+    parser.add_argument("--rounds", type=entry.number_between(1, MOST_ROUNDS), default=5, metavar="N",
+                        help="turns of each benchmark (5)")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two build folders, or two commits")
     parser.add_argument("--plot", metavar="PNG", help="draw the ratios of the newest run in the file of -o, and end")
     empty = entry.empty_word(words)
