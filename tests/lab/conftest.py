@@ -10,6 +10,7 @@ import time
 import pytest
 
 HERE = os.path.dirname(os.path.realpath(__file__))
+sys.path.insert(0, os.path.dirname(HERE))  # for processes
 LAB = os.path.realpath(os.path.join(HERE, "..", "..", "testbed", "lab", "lab"))
 BUILD = os.environ.get("FORGIVE_TEST_BUILD", os.path.realpath(os.path.join(HERE, "..", "..", "build", "release")))
 # Of the labs that tests make: a user's own labs may be up meanwhile.

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from conftest import BUILD, LAB, NAME, lab_up
+from processes import clean_environment
 
 sys.path.insert(0, os.path.dirname(LAB))
 from labkit import fabric, system  # noqa: E402
@@ -29,10 +30,9 @@ SILENT = "the peer was silent for FORGIVE_PEER_TIMEOUT_S"
 
 
 def environment(**own):
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "NCCL_"))}
-    kept.update(FORGIVE_GRADIENT_TRAFFIC="all", FORGIVE_RING_RANKS="2", FORGIVE_GRADIENT_RANKS=str(RANKS),
-                FORGIVE_INTERFACE="fgv0", FORGIVE_PEER_TIMEOUT_S="10", NCCL_SOCKET_FAMILY="AF_INET")
-    return dict(kept, **own)
+    usual = {"FORGIVE_GRADIENT_TRAFFIC": "all", "FORGIVE_RING_RANKS": "2", "FORGIVE_GRADIENT_RANKS": str(RANKS),
+             "FORGIVE_INTERFACE": "fgv0", "FORGIVE_PEER_TIMEOUT_S": "10", "NCCL_SOCKET_FAMILY": "AF_INET"}
+    return clean_environment(**usual | own)
 
 
 class Job:

@@ -5,6 +5,7 @@ import os
 
 import pytest
 from conftest import BUILD, lab_up
+from processes import clean_environment
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
@@ -31,8 +32,7 @@ def all_reduces(lab, folder, ranks, environment, size, steps=4):
     words = [PERF, "--plugin", PLUGIN, "--algorithm", "direct", "--steps", str(steps), "--critical", "1",
              "--compute-ms", "5", "--bytes", str(size), "--world", str(ranks), "--rendezvous",
              f"unix:{os.path.join(folder, 'rendezvous')}", "--timeout", "100", "--trims", lab.status()["trims_log"]]
-    own = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "NCCL_"))}
-    own.update(ENVIRONMENT, FORGIVE_GRADIENT_RANKS=str(ranks), **environment)
+    own = clean_environment(**ENVIRONMENT | {"FORGIVE_GRADIENT_RANKS": str(ranks)} | environment)
     running = [lab.start(f"h{rank}", *words, "--rank", str(rank), *(("--json", result) if rank == 0 else ()), env=own)
                for rank in range(ranks)]
     said = [process.communicate(timeout=150)[0] for process in running]

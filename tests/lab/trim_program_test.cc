@@ -5,9 +5,7 @@
 // reads how full the queue is, which the end-to-end tests cover.
 #include <gtest/gtest.h>
 #include <linux/pkt_cls.h>
-#include <unistd.h>
 
-#include <cstdio>
 #include <functional>
 #include <string>
 #include <vector>
@@ -302,12 +300,3 @@ TEST(Forwarding, SendsEveryFrameIntoTheDelayLineWhereThereIsOne) {
 
 }  // namespace
 }  // namespace forgive::lab
-
-int main(int count, char** arguments) {
-  testing::InitGoogleTest(&count, arguments);
-  if (geteuid() != 0) {
-    std::printf("skipped: loading BPF programs needs root\n");
-    return 77;
-  }
-  return RUN_ALL_TESTS();
-}

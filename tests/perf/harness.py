@@ -3,6 +3,9 @@
 import json
 import os
 import subprocess
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))  # for processes
 
 PERF = os.environ["FORGIVE_PERF"]
 FAKE_NET = os.environ["FAKE_NET"]

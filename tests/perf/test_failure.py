@@ -7,6 +7,7 @@ import time
 
 import pytest
 from harness import FAKE_NET, PERF, environment, own_lines, perf
+from processes import children
 
 LONG = ("--ranks", "3", "-b", "1M", "-e", "1M", "-n", "100000", "-w", "1")
 
@@ -16,16 +17,11 @@ def start(plugin, *arguments):
                             stderr=subprocess.PIPE, text=True)
 
 
-def children(process):
-    with open(f"/proc/{process.pid}/task/{process.pid}/children", encoding="utf-8") as file:
-        return [int(pid) for pid in file.read().split()]
-
-
 def wait_for_traffic(process):
     """Waits until the table's head is printed: connections stand and the first operations run."""
     for line in process.stdout:
         if "(elements)" in line:
-            return children(process)
+            return children(process.pid)
     raise AssertionError(process.stderr.read())
 
 

@@ -5,8 +5,12 @@ import json
 import os
 import signal
 import subprocess
+import sys
 import threading
 import time
+
+sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.realpath(__file__))))
+from processes import children, clean_environment, resident_bytes  # noqa: E402
 
 BUILD = os.environ["FORGIVE_TEST_BUILD"]
 PERF = os.path.join(BUILD, "testbed", "perf", "forgive_perf")
@@ -18,9 +22,8 @@ KINDS = ("data", "report", "control", "connect", "reply", "replay", "trimmed", "
 
 
 def environment(**own):
-    """Nothing of FORGIVE's or NCCL's comes from outside; whatever the operator's word makes forgivable is."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith(("FORGIVE_", "NCCL_"))}
-    return dict(kept, FORGIVE_GRADIENT_TRAFFIC="all", **own)
+    """Whatever the operator's word makes forgivable is."""
+    return clean_environment(FORGIVE_GRADIENT_TRAFFIC="all", **own)
 
 
 @contextlib.contextmanager
@@ -34,16 +37,6 @@ def attacker(*flags):
     finally:
         process.send_signal(signal.SIGTERM)
         told.append(json.loads(process.communicate(timeout=30)[0]))
-
-
-def children(pid):
-    with open(f"/proc/{pid}/task/{pid}/children", encoding="utf-8") as file:
-        return [int(child) for child in file.read().split()]
-
-
-def resident_bytes(pid):
-    with open(f"/proc/{pid}/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 class Watch(threading.Thread):
