@@ -162,13 +162,14 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
   *payload = message.buffer + place.offset;
   header->payload_crc32c = config_.payload_crc ? Crc32c(*payload, place.length) : 0;
 
+  // What was outstanding before has ended, and its moment with it.
+  timeout_base_ = ranges_.nothing_outstanding() ? now : Earlier(timeout_base_, now);
   if (candidate.lost) {
     ranges_.SendAgain(candidate.index, number, now, path);
     counters_->retransmitted_bytes += place.length;
   } else {
     ranges_.SendUnsent(number, now, path);
   }
-  timeout_base_ = Earlier(timeout_base_, now);
   ++counters_->packets_sent;
   counters_->sent_bytes += place.length;
   if (IsExempt(now, place.message)) counters_->sent_exempt_bytes += place.length;

@@ -163,6 +163,23 @@ TEST(SprayingSender, ProgressOnOnePathDoesNotHoldBackTheTimeoutOfAnother) {
   EXPECT_EQ(peer.Drain().size(), 3u);
 }
 
+TEST(SprayingSender, WakesNobodyForTheTimeoutOfWhatWasAcknowledgedLongAgo) {
+  Peer peer(Sprayed(PathPolicy::kOblivious));
+  peer.Post(kPayload);
+  peer.Credit(2);
+  const std::vector<DataHeader> sent = peer.Drain();
+  ASSERT_EQ(sent.size(), 1u);
+  peer.SetNewest(sent[0]);
+  peer.report.rcv_nxt = kPayload + kUnitBytes;
+  peer.report.completed_messages = 1;
+  peer.Deliver();
+  ASSERT_EQ(peer.sender.next_deadline(), kNever);
+  peer.now = peer.now + Seconds(1);
+  peer.Post(kPayload);
+  ASSERT_EQ(peer.Drain().size(), 1u);
+  EXPECT_EQ(peer.sender.next_deadline(), peer.now + peer.sender.rto());
+}
+
 TEST(SprayingSender, WakesNobodyOnceMoreForATimeoutThatHasFired) {
   Peer peer(Sprayed(PathPolicy::kOblivious));
   peer.Post(8 * kPayload);
