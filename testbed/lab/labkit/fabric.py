@@ -24,9 +24,9 @@ ROOT_HANDLE = 0x1
 HEADER_CLASS = 0x10
 DATA_CLASS = 0x20
 
-# The real queue is a little longer than the one that the switch decides by, so that it never decides by itself:
-# two processors may both see the last free place.
-QUEUE_SLACK_BYTES = 1 << 18
+# The real queue is longer than the one that the switch decides by, so that it never decides by itself: two processors
+# may both see the last free place, and an imagined queue drains on while the real one waits for its processor.
+QUEUE_SLACK_BYTES = 16 << 20
 # HTB drains about 0.6 % slower than it is told. The imagined queue must not be the shorter one, or the real one fills.
 VIRTUAL_DRAIN_SHARE = 0.985
 UPLINK_QUEUE_BYTES = 16 << 20
