@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The code points of a communicator's packets, as a raw socket beside the plugin sees them.
 #include <gtest/gtest.h>
+#include <linux/filter.h>
 #include <netinet/in.h>
 #include <netinet/ip.h>
 #include <sys/socket.h>
@@ -8,6 +9,7 @@
 
 #include <algorithm>
 #include <map>
+#include <vector>
 
 #include "ring_steps.h"
 
@@ -29,15 +31,14 @@ class ServiceWatch {
  public:
   explicit ServiceWatch(bool ipv6) : ipv6_(ipv6) {
     fd_ = socket(ipv6 ? AF_INET6 : AF_INET, SOCK_RAW | SOCK_NONBLOCK | SOCK_CLOEXEC, IPPROTO_UDP);
+    if (fd_ < 0) return;
     const int on = 1;
-    // It sees every program's packets on loopback.
     const int bytes = 64 << 20;
-    if (fd_ >= 0 && setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0) {
+    if (setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0) {
       setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     }
-    if (fd_ >= 0 && ipv6) {
-      EXPECT_EQ(setsockopt(fd_, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on)), 0);
-    }
+    if (ipv6) EXPECT_EQ(setsockopt(fd_, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on)), 0);
+    TakeOnlyWatchedPorts();
   }
   ~ServiceWatch() { close(fd_); }
   ServiceWatch(const ServiceWatch&) = delete;
@@ -60,8 +61,7 @@ class ServiceWatch {
       if (length < 0) return seen;
       // A raw IPv4 socket gives the IP header too.
       const auto* udp = reinterpret_cast<const uint8_t*>(bytes) + (ipv6_ ? 0 : (bytes[0] & 0xf) * 4);
-      const int port = udp[2] << 8 | udp[3];
-      if (port < FirstPort() || port >= FirstPort() + kPorts) continue;
+      if (!IsWatched(udp)) continue;
       int service = static_cast<uint8_t>(bytes[1]);
       if (ipv6_)
         std::copy_n(CMSG_DATA(CMSG_FIRSTHDR(&header)), sizeof(service), reinterpret_cast<uint8_t*>(&service));
@@ -70,6 +70,31 @@ class ServiceWatch {
   }
 
  private:
+  static bool IsWatched(const uint8_t* udp) {
+    const int port = udp[2] << 8 | udp[3];
+    return port >= FirstPort() && port < FirstPort() + kPorts;
+  }
+
+  // The socket sees every program's packets on loopback: what others send must not fill its buffer. What came before
+  // this is still there, so that the reader looks at the port again.
+  void TakeOnlyWatchedPorts() {
+    // The IPv6 socket sees the UDP header, the IPv4 socket the IP header before it: X is its length.
+    std::vector<sock_filter> filter;
+    if (ipv6_) {
+      filter = {BPF_STMT(BPF_LDX | BPF_W | BPF_IMM, 0)};
+    } else {
+      filter = {BPF_STMT(BPF_LDX | BPF_B | BPF_MSH, 0)};
+    }
+    const auto first = static_cast<uint32_t>(FirstPort());
+    filter.push_back(BPF_STMT(BPF_LD | BPF_H | BPF_IND, 2));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, first, 0, 2));
+    filter.push_back(BPF_JUMP(BPF_JMP | BPF_JGE | BPF_K, first + kPorts, 1, 0));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, 0xffffffff));
+    filter.push_back(BPF_STMT(BPF_RET | BPF_K, 0));
+    const sock_fprog program{static_cast<unsigned short>(filter.size()), filter.data()};
+    EXPECT_EQ(setsockopt(fd_, SOL_SOCKET, SO_ATTACH_FILTER, &program, sizeof(program)), 0);
+  }
+
   const bool ipv6_;
   int fd_ = -1;
 };
