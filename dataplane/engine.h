@@ -30,6 +30,8 @@ struct ConnectionSlot {
   enum State : uint32_t { kConnecting, kReady, kFailed, kClosed };
   std::atomic<uint32_t> state{kConnecting};
   std::atomic<uint32_t> reason{0};  // a FailReason, once failed
+  // Most payload bytes of a segment since the path swallowed longer ones; 0: it never did.
+  std::atomic<uint32_t> segments_cut_to{0};
   uint32_t device = 0;
   ConnectionHandle handle;
   uint64_t connection_id = 0;  // as its data carry it on the wire

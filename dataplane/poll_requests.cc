@@ -90,6 +90,7 @@ void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event)
       return;
     case Event::Kind::kConnected:
     case Event::Kind::kFailed:
+    case Event::Kind::kSegmentsCut:
       break;
   }
   const auto found = device.connections.find(event.connection.value);
@@ -97,6 +98,10 @@ void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event)
   EngineConnection* connection = found->second.get();
   if (event.kind == Event::Kind::kFailed) {
     FailConnection(connection, event.reason);
+    return;
+  }
+  if (event.kind == Event::Kind::kSegmentsCut) {
+    connection->segments_cut_to.store(static_cast<uint32_t>(event.size), std::memory_order_relaxed);
     return;
   }
   connection->connection_id = event.connection_id;

@@ -80,6 +80,18 @@ int Communicator::FailConnection() {
   return Fail(ours ? nccl::kInternalError : nccl::kRemoteError, Words(reason));
 }
 
+void Communicator::SayIfSegmentsWereCut() {
+  const uint32_t bytes = connection_->segments_cut_to.load(std::memory_order_relaxed);
+  if (bytes == said_cut_to_) return;
+  said_cut_to_ = bytes;
+  Log(LogLevel::kWarning,
+      "send communicator %p (connection %016llx): the path swallows packets that it let pass before; it goes on with "
+      "%u payload bytes a packet until a new connection tries the full size. Look for a port or tunnel with a "
+      "smaller "
+      "MTU",
+      static_cast<void*>(this), static_cast<unsigned long long>(connection_->connection_id), bytes);
+}
+
 int Communicator::CheckUsable(uint64_t bytes, const void* data, const MemoryRegion* region) {
   if (generation_ != ForkGeneration()) {
     return Fail(nccl::kInternalError, "belongs to the parent process; a forked child must not use it");
@@ -98,6 +110,7 @@ int Communicator::CheckUsable(uint64_t bytes, const void* data, const MemoryRegi
 int Communicator::Send(const void* data, uint64_t bytes, const MemoryRegion* region, Request** out) {
   *out = nullptr;
   if (const int result = CheckUsable(bytes, data, region); result != nccl::kSuccess) return result;
+  SayIfSegmentsWereCut();
   Request* request = requests_.Take();
   if (request == nullptr) return nccl::kSuccess;
   request->region.store(region, std::memory_order_relaxed);

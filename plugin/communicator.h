@@ -95,6 +95,8 @@ class Communicator {
   // Says once why the connection fails, and aborts where that was asked for.
   int Fail(int result, const char* what);
   int FailConnection();
+  // Says once for each size that the path lets less pass than before.
+  void SayIfSegmentsWereCut();
 
   // What is known about a receive that is about to be posted.
   Post Describe(uint64_t bytes, const MemoryRegion* region, void* profiler_handle, bool optional_completion) const;
@@ -110,6 +112,7 @@ class Communicator {
   const nccl::ProfilerCallback profiler_;
   std::atomic<bool> closed_{false};
   std::atomic<bool> failure_said_{false};
+  uint32_t said_cut_to_ = 0;  // by whoever makes the data calls
   RequestTable requests_;
   ConnectionStep step_;
 

@@ -110,6 +110,7 @@ typedef struct forgive_stats_v1 {
   /* receives in open steps that were eligible, by what proved what they are for (docs/eligibility.md) */
   uint64_t proved_by_attributes, proved_by_profiler, proved_by_operators_word;
   uint64_t refused; /* receives in open steps that may not lose bytes; the statistics file says why */
+  uint64_t segment_cuts; /* times a connection went on with smaller packets, as the path swallowed longer ones */
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);

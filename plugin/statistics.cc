@@ -250,6 +250,7 @@ void Statistics::FillTotals(forgive_stats_t* out) {
   FillDriver(snapshot.driver, out);
   out->stale_reports = c.stale_reports;
   out->events_full = c.events_full;
+  out->segment_cuts = c.segment_cuts;
   out->not_posted_operator_latch = facts_->refused_posts();
   out->proved_by_attributes = facts_->proved(Proof::kAttributes);
   out->proved_by_profiler = facts_->proved(Proof::kProfiler);

@@ -46,6 +46,7 @@ void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
       .EndObject();
   line->Number("signals_ignored", totals.signals_ignored)
       .Number("timeouts", totals.timeouts)
+      .Number("segment_cuts", totals.segment_cuts)
       .Number("lost_by_request", totals.lost_by_request)
       .Number("lost_by_rack", totals.lost_by_rack)
       .Number("mode_changes", totals.mode_changes)

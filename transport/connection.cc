@@ -280,8 +280,11 @@ void Connection::OnControl(TimePoint now, const Control& control, const Datagram
   Heard(now);
   if (control.type == PacketType::kReset) {
     if (state_ != State::kReady) return;
-    const bool too_long = control.code == static_cast<uint16_t>(FailReason::kTooLong);
-    Fail(now, too_long ? FailReason::kTooLong : FailReason::kReset, false);
+    FailReason reason = FailReason::kReset;
+    for (const FailReason told : {FailReason::kTooLong, FailReason::kDataSwallowed}) {
+      if (control.code == static_cast<uint16_t>(told)) reason = told;
+    }
+    Fail(now, reason, false);
   } else if (control.type == PacketType::kProbe) {
     if (state_ == State::kFailed || (connector_ && state_ == State::kClosed)) {
       resets_due_ = 1;
@@ -318,7 +321,7 @@ FORGIVE_RARE void Connection::Fail(TimePoint now, FailReason reason, bool tell_p
 void Connection::FailIfHalfFailed(TimePoint now) {
   if (state_ != State::kReady) return;
   if (sender_ && sender_->failed()) {
-    Fail(now, sender_->fail_reason(), false);
+    Fail(now, sender_->fail_reason(), sender_->fail_reason() == FailReason::kDataSwallowed);
   } else if (receiver_ && receiver_->failed()) {
     Fail(now, receiver_->fail_reason(), true);
   }

@@ -27,17 +27,19 @@ enum class FailReason : uint8_t {
   kClosedHere,       // closed with requests unfinished
   kOverLimit,        // never started: this endpoint has Config::max_connections already
   kNoPayload,        // never started: the local MTU has no room for a payload
+  kDataSwallowed,    // the peer answers, but no data packet got through for Config::peer_timeout
 };
 
 struct Event {
   enum class Kind : uint8_t {
-    kConnected,  // a Connect of ours was accepted
-    kIncoming,   // a listener accepted: cookie is the listener's, connection is new
+    kConnected,        // a Connect of ours was accepted
+    kIncoming,         // a listener accepted: cookie is the listener's, connection is new
     kIncomingRefused,  // a listener refused a peer that has its ticket: cookie is the listener's, reason
-    kSent,       // a send is acknowledged: cookie
-    kReceived,   // a receive is whole: cookie, size
-    kForgiven,   // a line of the ledger: step, message, offset, length, contributions
-    kFailed,     // the connection failed: reason; its requests get no further events
+    kSent,             // a send is acknowledged: cookie
+    kReceived,         // a receive is whole: cookie, size
+    kForgiven,         // a line of the ledger: step, message, offset, length, contributions
+    kFailed,           // the connection failed: reason; its requests get no further events
+    kSegmentsCut,      // the path swallows longer packets: segments of the connection have at most `size` bytes now
   };
   Kind kind = Kind::kFailed;
   FailReason reason = FailReason::kNone;

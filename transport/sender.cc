@@ -36,6 +36,11 @@ std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t
   FORGIVE_CHECK(false);
 }
 
+// Bytes that may be sent and not acknowledged: the window, or one segment. What is lost is sent before anything new.
+uint64_t MostOutstanding(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes) {
+  return std::max<uint64_t>(max_payload, std::min(config.window_bytes, scoreboard_bytes));
+}
+
 // The moment that a wire timestamp, rounded down, speaks of; never later than the true one.
 TimePoint MomentOf(TimePoint now, uint32_t timestamp) {
   const TimePoint rounded{now.ns - now.ns % FORGIVE_TIMESTAMP_UNIT_NS};
@@ -73,7 +78,10 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       events_(events),
       paths_(static_cast<uint16_t>(config.path_policy == PathPolicy::kSingle ? 1 : config.paths)),
       path_selector_(config.path_policy, config.paths, connection_id),
-      ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_),
+      black_hole_(max_payload),
+      ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_,
+              SentRanges::RecutReserve(MostOutstanding(config, max_payload, scoreboard_bytes),
+                                       BlackHoleDetector::kLeastBytes)),
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
@@ -109,7 +117,7 @@ bool Sender::FindCandidate(Candidate* out) const {
     out->place = ranges_.Place(out->index);
   } else {
     if (!ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return false;
-    if (ranges_.UnsentEnd() > rcv_nxt_ + scoreboard_bytes_) return false;
+    if (ranges_.UnsentEnd() > rcv_nxt_ + scoreboard_bytes_ || !ranges_.HasRecordRoom()) return false;
     out->lost = false;
     out->place = ranges_.UnsentPlace();
   }
@@ -248,6 +256,7 @@ FORGIVE_FLATTEN bool Sender::OnReport(TimePoint now, const Report& report) {
     return true;
   }
   any_report_ = true;
+  black_hole_.OnHeard();
   RunCongestionTimers(now);
   if (newest) ApplyFlags(now, report, completed);
   ApplyCredit(report, completed);
@@ -342,7 +351,9 @@ void Sender::ApplyAcknowledgements(TimePoint now, const Report& report, uint64_t
   }
   uint64_t fresh = ranges_.Acknowledge(now, {0, settled});
   for (uint32_t i = 0; i < report.sack_count; ++i) fresh += ranges_.Acknowledge(now, report.sacks[i]);
-  if (fresh != 0) backoff_ = 0;
+  if (fresh == 0) return;
+  backoff_ = 0;
+  if (black_hole_.suspects()) black_hole_.OnAcknowledged(ranges_.TakeLongestAcknowledged());
 }
 
 // The newest packet that arrived whole: a sample of the RTT, and what was sent well before it on its path is lost.
@@ -409,6 +420,8 @@ uint64_t Sender::MessageOfPacket(uint64_t number) const {
 // ---- Timers ----
 
 void Sender::OnTimeout(TimePoint now) {
+  const Nanoseconds waited = rto();
+  const uint32_t length = TimedOutLength(now);
   if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
   for (uint16_t path = 0; path < paths_; ++path) {
     const TimePoint base = TimeoutBaseOf(path);
@@ -420,6 +433,7 @@ void Sender::OnTimeout(TimePoint now) {
   ++counters_->timeouts;
   if (config_.rto_backoff) ++backoff_;
   Signal(now, CongestionSignal::kTimeout, NewestMessage());
+  JudgePath(length, waited);
 }
 
 void Sender::OnDeadline(TimePoint now) {
@@ -459,6 +473,10 @@ void Sender::UpdateProbe(TimePoint now) {
 
 bool Sender::TakeProbeDue(TimePoint now) {
   last_now_ = now;
+  if (path_probe_due_) {
+    path_probe_due_ = false;
+    return true;
+  }
   UpdateProbe(now);
   if (probe_at_ > now || !WaitsForCredit()) return false;
   ++probe_backoff_;
@@ -469,8 +487,11 @@ bool Sender::TakeProbeDue(TimePoint now) {
 // ---- Facts ----
 
 bool Sender::HasUnfinished() const { return ranges_.posted() != ranges_.completed(); }
-bool Sender::failed() const { return peer_closed_ && HasUnfinished(); }
-FailReason Sender::fail_reason() const { return failed() ? FailReason::kReset : FailReason::kNone; }
+bool Sender::failed() const { return (peer_closed_ || data_swallowed_) && HasUnfinished(); }
+FailReason Sender::fail_reason() const {
+  if (!failed()) return FailReason::kNone;
+  return peer_closed_ ? FailReason::kReset : FailReason::kDataSwallowed;
+}
 Nanoseconds Sender::smoothed_rtt() const { return rtt_.smoothed(); }
 Nanoseconds Sender::rto() const { return rtt_.rto(backoff_); }
 BitsPerSecond Sender::rate() const { return PacingRate(); }

@@ -8,6 +8,7 @@
 #include <memory>
 #include <vector>
 
+#include "transport/black_hole.h"
 #include "transport/config.h"
 #include "transport/congestion_control.h"
 #include "transport/counters.h"
@@ -53,6 +54,9 @@ class ReportWindow {
 // or, if later, the path's last progress or the last timeout (RFC 6298, 5.3 and 5.6); it takes the flight that the
 // oldest segment was part of, that is what was sent up to one smoothed RTT after it.
 //
+// Size. A path that swallows packets of a size that it took before makes segments smaller (transport/black_hole.h);
+// what is sent again is cut anew then. They never grow again: a new connection's handshake tries the full size.
+//
 // Invariants: no message is sent without a posted receive; bytes in flight are within the window, unless one segment
 // alone is larger; nothing is sent beyond rcv_nxt + scoreboard_bytes; a completed message's buffer is not read.
 class Sender {
@@ -83,11 +87,12 @@ class Sender {
   void OnDeadline(TimePoint now);
   TimePoint next_deadline() const;
 
-  // True once when a message has waited without credit for an RTO (with back-off): the caller sends a probe.
+  // True once when a message has waited without credit for an RTO (with back-off), or packets time out again and
+  // again: the caller sends a probe.
   bool TakeProbeDue(TimePoint now);
 
   bool HasUnfinished() const;
-  // The peer closed: true if everything posted was completed by then.
+  // The peer closed before everything posted was completed, or answers although data do not reach it.
   bool failed() const;
   FailReason fail_reason() const;
 
@@ -149,6 +154,9 @@ class Sender {
   bool TakeEcho(uint64_t number);
   uint64_t GoBack(uint64_t packet_number);
   void OnTimeout(TimePoint now);
+  uint32_t TimedOutLength(TimePoint now) const;
+  void JudgePath(uint32_t length, Nanoseconds waited);
+  void CutSegments();
   bool WaitsForCredit() const;
   void UpdateProbe(TimePoint now);
 
@@ -161,6 +169,7 @@ class Sender {
 
   const uint16_t paths_;
   PathSelector path_selector_;
+  BlackHoleDetector black_hole_;
   SentRanges ranges_;
   Pacer pacer_;
   RttEstimator rtt_;
@@ -200,6 +209,8 @@ class Sender {
   TimePoint timeout_base_ = kNever;  // with many paths: TimeoutBase
   TimePoint probe_at_ = kNever;
   uint32_t probe_backoff_ = 0;
+  bool path_probe_due_ = false;  // the detector's question
+  bool data_swallowed_ = false;
   bool peer_closed_ = false;
 };
 

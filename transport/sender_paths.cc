@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sender's timeouts over many paths, what a sprayed packet's echo says, and go-back-N's return.
+// A sender's timeouts over many paths, what a sprayed packet's echo says, go-back-N's return, and black holes.
 #include <algorithm>
 
 #include "transport/sender.h"
@@ -24,6 +24,46 @@ void Sender::UpdateTimeoutBase() {
 TimePoint Sender::NextTimeout() const {
   const TimePoint base = ranges_.nothing_outstanding() ? kNever : TimeoutBase();
   return base == kNever ? kNever : base + rto();
+}
+
+// Of the paths whose timeout is due: the longest of their oldest segments.
+uint32_t Sender::TimedOutLength(TimePoint now) const {
+  uint32_t longest = 0;
+  for (uint16_t path = 0; path < paths_; ++path) {
+    const TimePoint base = TimeoutBaseOf(path);
+    if (base != kNever && base + rto() <= now) longest = std::max(longest, ranges_.OldestLength(path));
+  }
+  return longest;
+}
+
+// Whether the path loses packets, or swallows those of a size.
+void Sender::JudgePath(uint32_t length, Nanoseconds waited) {
+  if (!black_hole_.suspects()) ranges_.TakeLongestAcknowledged();  // what was acknowledged before says nothing
+  switch (black_hole_.OnTimeout(length, waited, config_.peer_timeout)) {
+    case BlackHoleDetector::Verdict::kWait:
+      return;
+    case BlackHoleDetector::Verdict::kAsk:
+      path_probe_due_ = true;
+      return;
+    case BlackHoleDetector::Verdict::kCut:
+      CutSegments();
+      return;
+    case BlackHoleDetector::Verdict::kGiveUp:
+      data_swallowed_ = true;
+      return;
+  }
+}
+
+void Sender::CutSegments() {
+  ranges_.CutTo(black_hole_.payload());
+  if (paths_ != 1) UpdateTimeoutBase();
+  backoff_ = 0;  // the timeouts said nothing of the path's load
+  ++counters_->segment_cuts;
+  Event event;
+  event.kind = Event::Kind::kSegmentsCut;
+  event.connection = handle_;
+  event.size = black_hole_.payload();
+  events_->Push(event);
 }
 
 // True if the echo of the packet is news. Reports repeat the last one until another packet arrives; with one path

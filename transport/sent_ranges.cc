@@ -17,8 +17,8 @@ constexpr uint64_t StreamLength(uint32_t length) {
 
 // In a span of n positions lie at most n / max_payload whole segments, one more that begins in it, and one short
 // segment for each message.
-uint64_t RecordCapacity(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages) {
-  return std::bit_ceil(std::max<uint64_t>(64, stream_span / max_payload + max_messages + 2));
+uint64_t RecordCapacity(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint64_t reserve) {
+  return std::bit_ceil(std::max<uint64_t>(64, stream_span / max_payload + max_messages + 2 + reserve));
 }
 
 }  // namespace
@@ -36,11 +36,13 @@ uint64_t IndexBitmap::FindFirst(uint64_t from, uint64_t to) const {
   return to;
 }
 
-SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths)
-    : max_payload_(max_payload),
+SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths,
+                       uint64_t recut_reserve)
+    : payload_(max_payload),
+      recut_reserve_(recut_reserve),
       messages_(max_messages),
       message_mask_(max_messages - 1),
-      records_(RecordCapacity(max_payload, stream_span, max_messages)),
+      records_(RecordCapacity(max_payload, stream_span, max_messages, recut_reserve)),
       mask_(records_.size() - 1),
       unacknowledged_(records_.size()),
       lost_(records_.size()),
@@ -60,7 +62,7 @@ void SentRanges::AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t len
   added.stream_begin = stream_end_;
   added.first_segment = segment_end_;
   added.length = length;
-  added.segments = length == 0 ? 1 : (length - 1) / max_payload_ + 1;
+  added.segments = length == 0 ? 1 : (length - 1) / payload_ + 1;
   stream_end_ += StreamLength(length);
   added.stream_end = stream_end_;
   segment_end_ += added.segments;
@@ -70,7 +72,10 @@ void SentRanges::AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t len
 bool SentRanges::PopCompleted(uint64_t* cookie) {
   if (completed_ == posted_) return false;
   const SentMessage& oldest = message(completed_);
-  if (front_ < oldest.first_segment + oldest.segments) return false;
+  if (!recut_ && front_ < oldest.first_segment + oldest.segments) return false;
+  if (recut_ && (unsent_message_ <= completed_ || (front_ != next_ && StreamBegin(front_) < oldest.stream_end))) {
+    return false;
+  }
   *cookie = oldest.cookie;
   ++completed_;
   return true;
@@ -87,11 +92,11 @@ uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t 
   Record& record = records_[index & mask_];
   record.message = static_cast<uint32_t>(unsent_message_);
   record.offset = unsent_offset_;
-  record.length = static_cast<uint16_t>(std::min(left, max_payload_));
+  record.length = static_cast<uint16_t>(std::min(left, payload_));
   begun_ = unsent_message_ + 1;
-  if (left > max_payload_) {
-    next_position_ += max_payload_;
-    unsent_offset_ += max_payload_;
+  if (left > payload_) {
+    next_position_ += payload_;
+    unsent_offset_ += payload_;
   } else {
     next_position_ = sending.stream_end;
     ++unsent_message_;
@@ -143,6 +148,7 @@ uint64_t SentRanges::StreamBegin(uint64_t index) const {
 uint64_t SentRanges::Locate(uint64_t position) const {
   if (position >= next_position_) return next_;
   if (front_ == next_ || position <= StreamBegin(front_)) return front_;
+  if (recut_) return Search(position);
   // The last message that begins at or before the position; one of the messages not handed out holds it, nearly
   // always the first.
   uint64_t low = completed_;
@@ -155,7 +161,62 @@ uint64_t SentRanges::Locate(uint64_t position) const {
   const uint64_t offset = position - holder.stream_begin;
   // Behind the payload, the padding and the end slot belong to the last segment.
   if (offset >= holder.length) return holder.first_segment + holder.segments - 1;
-  return holder.first_segment + static_cast<uint32_t>(offset) / max_payload_;
+  return holder.first_segment + static_cast<uint32_t>(offset) / payload_;
+}
+
+// The last segment that begins at or before a position behind the front's begin.
+uint64_t SentRanges::Search(uint64_t position) const {
+  uint64_t low = front_;
+  uint64_t high = next_;
+  while (high - low > 1) {
+    const uint64_t middle = low + (high - low) / 2;
+    (StreamBegin(middle) <= position ? low : high) = middle;
+  }
+  return low;
+}
+
+// ---- Smaller segments ----
+
+void SentRanges::CutTo(uint32_t payload) {
+  FORGIVE_CHECK(payload < payload_ && payload >= kUnitBytes && payload % kUnitBytes == 0);
+  for (size_t path = 0; path < paths_.size(); ++path) LoseSentBefore(static_cast<uint16_t>(path), kNever);
+  FORGIVE_CHECK(bytes_in_flight_ == 0);
+  payload_ = payload;
+  recut_ = true;
+  uint64_t pieces = 0;
+  for (uint64_t index = front_; index < next_; ++index) {
+    const uint32_t length = records_[index & mask_].length;
+    pieces += lost_.Test(index) && length > payload ? (length - 1) / payload : 0;
+  }
+  uint64_t end = next_ + pieces;
+  FORGIVE_CHECK(end - front_ <= mask_ + 1);
+  lost_count_ += pieces;
+  lost_hint_ = front_;
+  // From the last to the first: a record's pieces take the places of those behind it, which have moved on before.
+  for (uint64_t index = next_; index-- > front_;) end = CutRecord(index, end);
+  FORGIVE_CHECK(end == front_);
+  next_ += pieces;
+}
+
+// Makes pieces of a record, the last of them right before `end`. Returns where the first one is.
+uint64_t SentRanges::CutRecord(uint64_t from, uint64_t end) {
+  const Record whole = records_[from & mask_];
+  const bool acknowledged = !unacknowledged_.Test(from);
+  const uint32_t most = acknowledged ? whole.length : payload_;
+  uint32_t offset = whole.length <= most ? 0 : (whole.length - 1u) / most * most;  // of the last piece
+  uint32_t length = whole.length - offset;
+  for (;;) {
+    --end;
+    Record& piece = records_[end & mask_];
+    piece = whole;
+    piece.offset = whole.offset + offset;
+    piece.length = static_cast<uint16_t>(length);
+    acknowledged ? unacknowledged_.Clear(end) : unacknowledged_.Set(end);
+    acknowledged ? lost_.Clear(end) : lost_.Set(end);
+    if (offset == 0) return end;
+    offset -= most;
+    length = most;
+  }
 }
 
 // ---- What became of them ----
@@ -170,6 +231,7 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
        index = unacknowledged_.FindFirst(index + 1, end)) {
     const uint32_t slot = static_cast<uint32_t>(index & mask_);
     paths_[records_[slot].path].last_progress = now;
+    longest_acknowledged_ = std::max<uint32_t>(longest_acknowledged_, records_[slot].length);
     if (lost_count_ != 0 && lost_.Test(index)) {
       lost_.Clear(index);
       --lost_count_;

@@ -38,9 +38,9 @@ struct SentMessage {
   const uint8_t* buffer = nullptr;
   uint64_t stream_begin = 0;   // stream position of its first byte
   uint64_t stream_end = 0;     // stream position behind its end slot
-  uint64_t first_segment = 0;  // index of its first segment
+  uint64_t first_segment = 0;  // index of its first segment, until segments were cut anew
   uint32_t length = 0;         // bytes
-  uint32_t segments = 0;       // at least one: an empty message is one segment without payload
+  uint32_t segments = 0;       // the same; at least one: an empty message is one segment without payload
 };
 
 // Where a segment lies.
@@ -61,8 +61,12 @@ struct SegmentPlace {
 class SentRanges {
  public:
   // A reach of stream_span positions is all that may be sent ahead of what is acknowledged; with max_messages (a
-  // power of two) this bounds every array.
-  SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths = 1);
+  // power of two) this bounds every array. recut_reserve: how many more records CutTo may need (RecutReserve).
+  SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths = 1,
+             uint64_t recut_reserve = 0);
+
+  // A segment of n bytes becomes at most n / least_payload more; `outstanding` bytes at most are not acknowledged.
+  static uint64_t RecutReserve(uint64_t outstanding, uint32_t least_payload) { return outstanding / least_payload; }
 
   // Messages.
   bool HasRoom() const { return posted_ - completed_ <= message_mask_; }
@@ -80,14 +84,16 @@ class SentRanges {
   uint64_t unsent_message() const { return unsent_message_; }
   SegmentPlace UnsentPlace() const {
     const uint32_t left = message(unsent_message_).length - unsent_offset_;
-    return {unsent_message_, unsent_offset_, left < max_payload_ ? left : max_payload_};
+    return {unsent_message_, unsent_offset_, left < payload_ ? left : payload_};
   }
   bool UnsentBeginsMessage() const { return unsent_offset_ == 0; }
   uint64_t unsent_position() const { return next_position_; }  // stream positions before it were sent
   uint64_t UnsentEnd() const {                                 // the end of its stream extent
     const SentMessage& sending = message(unsent_message_);
-    return sending.length - unsent_offset_ > max_payload_ ? next_position_ + max_payload_ : sending.stream_end;
+    return sending.length - unsent_offset_ > payload_ ? next_position_ + payload_ : sending.stream_end;
   }
+  // Always, unless segments were cut anew: then more of them may lie in the reach than there are records.
+  bool HasRecordRoom() const { return next_ - front_ + recut_reserve_ <= mask_; }
   // Sends it for the first time: returns its index.
   uint64_t SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path);
 
@@ -108,6 +114,22 @@ class SentRanges {
   uint64_t LoseRequested(Range range, uint64_t packet_number);
   // Segments of the path in flight that were last sent before `limit` are lost. Returns how many.
   uint64_t LoseSentBefore(uint16_t path, TimePoint limit);
+
+  // From now on a segment has at most `payload` bytes, less than before and a multiple of kUnitBytes. What is in
+  // flight is lost, and what is lost is cut anew; what is acknowledged keeps its boundaries.
+  void CutTo(uint32_t payload);
+
+  // Payload bytes of the first in-flight segment on the path; 0: none, or an empty one.
+  uint32_t OldestLength(uint16_t path) const {
+    const uint32_t oldest = paths_[path].oldest;
+    return oldest == kNone ? 0 : records_[oldest].length;
+  }
+  // Payload bytes of the longest segment that was acknowledged since the last call.
+  uint32_t TakeLongestAcknowledged() {
+    const uint32_t longest = longest_acknowledged_;
+    longest_acknowledged_ = 0;
+    return longest;
+  }
 
   // The first in-flight segment's last transmission on the path, or kNever.
   TimePoint OldestSent(uint16_t path) const {
@@ -147,8 +169,13 @@ class SentRanges {
   void Unlink(uint32_t slot);
   void Transmit(uint64_t index, uint64_t packet_number, TimePoint now, uint16_t path);
   void Lose(uint64_t index);
+  uint64_t Search(uint64_t position) const;
+  uint64_t CutRecord(uint64_t from, uint64_t end);
 
-  uint32_t max_payload_;
+  uint32_t payload_;    // most bytes of a segment
+  bool recut_ = false;  // segments of a message may have any length
+  uint32_t longest_acknowledged_ = 0;
+  uint64_t recut_reserve_;
   std::vector<SentMessage> messages_;
   uint64_t message_mask_;
   std::vector<Record> records_;

@@ -206,6 +206,8 @@ void Hosts::OnTransportEvent(SimTime now, EndpointIndex endpoint, const Event& e
                             .contributions = event.contributions,
                             .job = state.spec.job});
       break;
+    case Event::Kind::kSegmentsCut:
+      break;
     case Event::Kind::kIncomingRefused:
     case Event::Kind::kFailed:
       throw std::runtime_error(

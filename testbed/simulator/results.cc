@@ -79,6 +79,7 @@ Json TrafficOf(const Counters& counters) {
               {"exempt_bytes", counters.sent_exempt_bytes},
               {"trims", counters.trims},
               {"lost_by_rack", counters.lost_by_rack},
+              {"segment_cuts", counters.segment_cuts},
               {"duplicate_bytes", counters.duplicate_bytes},
               {"late_bytes", counters.late_bytes},
               {"out_of_order_bytes", counters.out_of_order_bytes},

@@ -35,6 +35,7 @@ void Add(Counters* sum, const Counters& part) {
   sum->timeouts += part.timeouts;
   sum->lost_by_request += part.lost_by_request;
   sum->lost_by_rack += part.lost_by_rack;
+  sum->segment_cuts += part.segment_cuts;
   sum->mode_changes += part.mode_changes;
   sum->received_bytes += part.received_bytes;
   sum->duplicate_bytes += part.duplicate_bytes;

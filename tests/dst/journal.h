@@ -116,6 +116,7 @@ enum class Count : uint8_t {
   kLostByRequest,
   kLostByRack,
   kTimeouts,
+  kSegmentCuts,
   kGoBackNDrops,
   kSignalsIgnored,
   kRateCutsByMark,

@@ -30,6 +30,11 @@ const Spell* Network::Active(Spell::Kind kind, int host) const {
   return nullptr;
 }
 
+size_t Network::LargestDatagram() const {
+  const bool shrunk = world_->now() >= plan_->shrinks_at;
+  return std::min(plan_->largest_datagram_bytes, shrunk ? plan_->shrinks_to_bytes : SIZE_MAX);
+}
+
 void Network::Carry(int from, const Transmit& transmit) {
   Packet packet;
   packet.from = from;
@@ -83,7 +88,10 @@ void Network::Resegment(StreamState* stream, const Transmit& transmit, Packet pa
   world_->endpoint(packet.from).Facts(world_->LocalNow(packet.from), transmit.connection, &facts);
   uint32_t begin = header.offset_in_message;
   const uint32_t end = begin + header.payload_length;
-  const uint32_t room = (facts.max_payload - header.payload_length) / kUnitBytes;
+  // No other sender would make it larger than what the path passes.
+  const size_t largest = std::min<size_t>(facts.max_payload, LargestDatagram() - kDataHeaderBytes);
+  const uint32_t room =
+      largest > header.payload_length ? static_cast<uint32_t>(largest - header.payload_length) / kUnitBytes : 0;
   if (packet.again && header.payload_length != 0 && Below(2) == 0) {
     begin -= kUnitBytes * static_cast<uint32_t>(Below(1 + std::min(room, begin / kUnitBytes)));
   }
@@ -128,7 +136,7 @@ void Network::Translate(StreamState* stream, Packet* packet) {
 
 void Network::Send(const Packet& packet) {
   Tally& tally = *tally_;
-  if (packet.length > plan_->largest_datagram_bytes) {
+  if (packet.length > LargestDatagram()) {
     ++tally[Count::kTooLargeForPath];
     return;
   }

@@ -51,6 +51,7 @@ class Network {
   void Replay(const Packet& packet);
   void MakeBurst(const testing::Flight& flight, const Datagram& datagram, std::span<Datagram> burst);
   TimePoint Arrival(const Packet& packet);
+  size_t LargestDatagram() const;
   const Spell* Active(Spell::Kind kind, int host) const;
   Renumbered& RenumberedOf(const StreamState* stream);
   bool Chance(Fraction p) { return faults_ && world_->draw()(p); }

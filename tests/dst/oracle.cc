@@ -336,6 +336,10 @@ void Oracle::OnEvent(int host, const Event& event) {
     case Event::Kind::kFailed:
       OnFailed(host, event);
       return;
+    case Event::Kind::kSegmentsCut:
+      journal_->Note("host %d: segments have at most %llu bytes now", host,
+                     static_cast<unsigned long long>(event.size));
+      return;
   }
 }
 

@@ -256,9 +256,10 @@ void Oracle::AddTally(int host) {
       {Count::kForgivenBytes, counters.forgiven_bytes},   {Count::kLateBytes, counters.late_bytes},
       {Count::kDuplicateBytes, counters.duplicate_bytes}, {Count::kLostByRequest, counters.lost_by_request},
       {Count::kLostByRack, counters.lost_by_rack},        {Count::kTimeouts, counters.timeouts},
-      {Count::kGoBackNDrops, counters.out_of_order},      {Count::kSignalsIgnored, counters.signals_ignored},
-      {Count::kRateCutsByMark, counters.rate_cuts_mark},  {Count::kRateCutsByTrim, counters.rate_cuts_trim},
-      {Count::kModeChanges, counters.mode_changes},       {Count::kEventsFull, counters.events_full},
+      {Count::kSegmentCuts, counters.segment_cuts},       {Count::kGoBackNDrops, counters.out_of_order},
+      {Count::kSignalsIgnored, counters.signals_ignored}, {Count::kRateCutsByMark, counters.rate_cuts_mark},
+      {Count::kRateCutsByTrim, counters.rate_cuts_trim},  {Count::kModeChanges, counters.mode_changes},
+      {Count::kEventsFull, counters.events_full},
   };
   for (const auto& [count, value] : counts) tally[count] += value;
 }

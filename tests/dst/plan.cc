@@ -13,7 +13,7 @@ constexpr uint64_t kLargestMessageBytes = 500000;
 
 class Planner {
  public:
-  Planner(uint64_t seed, bool large) : draw_(seed ^ 0x5eedf0f61fe5eedu) {
+  Planner(uint64_t seed, bool large) : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu) {
     plan_.seed = seed;
     plan_.large = large;
   }
@@ -28,6 +28,7 @@ class Planner {
     MakeStreams(hosts);
     MakeSpells(hosts);
     MakeSteps();
+    MakeShrinking();
     return std::move(plan_);
   }
 
@@ -205,7 +206,19 @@ class Planner {
     plan_.largest_contributions = static_cast<uint32_t>(Pick({1, 3, 16}));
   }
 
+  // An MTU that shrinks for good, where packets are so large that it matters and there is a smaller size that passes.
+  // Go-back-N does not find it (transport/black_hole.h).
+  void MakeShrinking() {
+    if (go_back_n_ || plan_.configs[0].max_payload_bytes < kMaxPayloadBytes || later_draw_.Below(4) == 0) return;
+    const Nanoseconds all = plan_.faults_end - kWorldBegin;
+    const size_t sizes[] = {1224, 1280, 1448, 1500, 3000};  // the first and the third are the ladder's own
+    plan_.shrinks_to_bytes = sizes[later_draw_.Below(std::size(sizes))];
+    plan_.shrinks_at =
+        kWorldBegin + Nanoseconds{static_cast<int64_t>(later_draw_.Below(static_cast<uint64_t>(all.value)))};
+  }
+
   Draw draw_;
+  Draw later_draw_;  // of what was added later: what a seed meant before, it means still
   Plan plan_;
   bool go_back_n_ = false;
   bool fills_events_ = false;

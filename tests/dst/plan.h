@@ -70,6 +70,8 @@ struct Plan {
   Nanoseconds turn;           // between two turns of the applications
   uint32_t burst_packets = 1;
   size_t largest_datagram_bytes = SIZE_MAX;             // the paths lose larger ones, always
+  TimePoint shrinks_at = kNever;                        // from then on and for good they lose those larger than
+  size_t shrinks_to_bytes = SIZE_MAX;                   // this, as behind a port whose MTU was lowered
   uint64_t step_begin_chance = 0, step_end_chance = 0;  // of 256, a host and turn
   bool steps_overlap = false;
   uint32_t largest_p_ppm = 0;

@@ -6,12 +6,15 @@
 #include <string>
 
 #include "allocations.h"
+#include "transport/black_hole.h"
 
 namespace forgive::dst {
 namespace {
 
 // Simulated; rates may have been cut to a thousandth of the link's.
 constexpr Nanoseconds kFinishWithin = Seconds(240);
+// Rounds of timeouts that finding a black hole takes at two sizes, with two to begin and one to end each.
+constexpr int64_t kRoundsOfBlackHoles = 2 * (BlackHoleDetector::kRounds + 3);
 // A few timeouts, or a few packets at the least rate: something must have come nearer to its end.
 constexpr Nanoseconds kProgressWithin = Seconds(3);
 constexpr uint64_t kMostTurns = 2000000;
@@ -379,7 +382,8 @@ void Stage::Finish() {
   uint64_t turns = 0;
   Nanoseconds turn = plan_.turn;
   // A dead peer takes its time to be noticed.
-  const Nanoseconds patience = kProgressWithin + plan_.configs[0].peer_timeout * (plan_.can_fail ? 2 : 0);
+  const Nanoseconds patience = kProgressWithin + plan_.configs[0].peer_timeout * (plan_.can_fail ? 2 : 0) +
+                               plan_.configs[0].max_rto * (plan_.shrinks_at == kNever ? 0 : kRoundsOfBlackHoles);
   uint64_t progress = oracle_.progress();
   TimePoint progressed = world_.now();
   while (!AllFinished() && !journal_->failed()) {

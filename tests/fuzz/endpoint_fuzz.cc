@@ -291,6 +291,8 @@ class Pair {
           break;
         case Event::Kind::kIncomingRefused:
           break;  // a listener goes on
+        case Event::Kind::kSegmentsCut:
+          break;
         case Event::Kind::kFailed:
           ended_ = true;
           break;

@@ -32,8 +32,9 @@ inline Config TestConfig() {
 
 // A sender, its clock and the reports of its peer. Reports have rising numbers unless a test sets one.
 struct Peer {
-  explicit Peer(const Config& config = TestConfig(), uint64_t scoreboard = 256 * kPayload)
-      : sender(config, kPayload, scoreboard, ConnectionHandle{5}, 77, &counters, &events), memory(1 << 20) {
+  explicit Peer(const Config& config = TestConfig(), uint64_t scoreboard = 256 * kPayload,
+                uint32_t payload = kPayload)
+      : sender(config, payload, scoreboard, ConnectionHandle{5}, 77, &counters, &events), memory(1 << 20) {
     for (size_t i = 0; i < memory.size(); ++i) memory[i] = static_cast<uint8_t>(i * 31);
     report.report_number = 1;
   }

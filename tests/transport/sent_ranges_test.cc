@@ -136,6 +136,33 @@ TEST_F(SentRangesTest, KeepsThePathsApart) {
   EXPECT_EQ(ranges.OldestSent(0), kStart);
 }
 
+TEST_F(SentRangesTest, CutsWhatIsNotAcknowledgedAnewAndKeepsTheRest) {
+  SentRanges cut{kPayload, 256 * 1024, 8, 1, SentRanges::RecutReserve(256 * 1024, 400)};
+  cut.AddMessage(1, nullptr, 3 * kPayload + 5);
+  for (int i = 0; i < 3; ++i) cut.SendUnsent(packet++, now, 0);
+  cut.Acknowledge(now, {kPayload, 2 * kPayload});
+  cut.CutTo(400);
+  EXPECT_EQ(cut.bytes_in_flight(), 0u);
+  std::vector<std::pair<uint32_t, uint32_t>> sent;
+  while (cut.HasLost()) {
+    const SegmentPlace place = cut.Place(cut.FirstLost());
+    sent.emplace_back(place.offset, place.length);
+    cut.SendAgain(cut.FirstLost(), packet++, now, 0);
+  }
+  while (cut.HasUnsent()) {
+    sent.emplace_back(cut.UnsentPlace().offset, cut.UnsentPlace().length);
+    cut.SendUnsent(packet++, now, 0);
+  }
+  const std::vector<std::pair<uint32_t, uint32_t>> right = {{0, 400},    {400, 400},  {800, 224}, {2048, 400},
+                                                            {2448, 400}, {2848, 224}, {3072, 5}};
+  EXPECT_EQ(sent, right);
+  // A piece alone is acknowledged, and what was acknowledged before is not waited for again.
+  EXPECT_EQ(cut.Acknowledge(now, {400, 800}), 1u);
+  EXPECT_EQ(cut.Acknowledge(now, {0, cut.message(0).stream_end}), 6u);
+  uint64_t cookie = 0;
+  EXPECT_TRUE(cut.PopCompleted(&cookie));
+}
+
 // A plain model of it: one entry a segment in a map by stream position.
 struct ModelSegment {
   uint64_t end;
@@ -145,12 +172,32 @@ struct ModelSegment {
   enum { kInFlight, kLost, kAcknowledged } state;
 };
 
+// Everything that is not acknowledged is lost, and in pieces of at most so many bytes.
+void CutModel(std::map<uint64_t, ModelSegment>* model, uint32_t payload) {
+  std::map<uint64_t, ModelSegment> cut;
+  for (const auto& entry : *model) {
+    uint64_t begin = entry.first;
+    ModelSegment segment = entry.second;
+    if (segment.state == ModelSegment::kAcknowledged) {
+      cut[begin] = segment;
+      continue;
+    }
+    segment.state = ModelSegment::kLost;
+    for (; segment.length > payload; begin += payload, segment.length -= payload) {
+      cut[begin] = {begin + payload, payload, segment.packet, segment.sent, ModelSegment::kLost};
+    }
+    cut[begin] = segment;
+  }
+  model->swap(cut);
+}
+
 TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
   for (uint64_t seed = 0; seed < 200; ++seed) {
     Draw draw(seed);
     const uint32_t payload = static_cast<uint32_t>(16 * (1 + draw.Below(8)));
     const uint64_t span = 64 * payload;
-    SentRanges ranges(payload, span, 16, kMaxPaths);
+    SentRanges ranges(payload, span, 16, kMaxPaths, SentRanges::RecutReserve(span, kUnitBytes));
+    uint32_t cut_to = payload;
     std::map<uint64_t, ModelSegment> model;
     uint64_t acknowledged_to = 0, packet = 0;
     TimePoint now = kStart;
@@ -161,6 +208,11 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
       Range range{acknowledged_to + draw.Below(reach + 1), 0};
       range.end = range.begin + draw.Below(sent_to - range.begin + 1);
       uint64_t cookie;
+      if (cut_to > kUnitBytes && draw.Below(400) == 0) {
+        cut_to = static_cast<uint32_t>(kUnitBytes * (1 + draw.Below(cut_to / kUnitBytes - 1)));
+        ranges.CutTo(cut_to);
+        CutModel(&model, cut_to);
+      }
       switch (draw.Below(6)) {
         case 0:
           if (ranges.HasRoom()) {
@@ -171,7 +223,7 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
           break;
         case 1:
         case 2:
-          if (ranges.HasUnsent() && ranges.UnsentEnd() <= acknowledged_to + span) {
+          if (ranges.HasUnsent() && ranges.UnsentEnd() <= acknowledged_to + span && ranges.HasRecordRoom()) {
             model[sent_to] = {ranges.UnsentEnd(), ranges.UnsentPlace().length, packet, now, ModelSegment::kInFlight};
             ranges.SendUnsent(packet++, now, 0);
           }
@@ -228,6 +280,9 @@ TEST(SentRangesModel, AgreesWithAMapOfSegmentsOverRandomOperations) {
       while (ranges.PopCompleted(&cookie)) {
         ASSERT_EQ(cookie + 1, ranges.completed());
         ASSERT_LE(ranges.message(cookie).stream_end, acknowledged_to);
+      }
+      if (ranges.completed() != ranges.posted()) {
+        ASSERT_GT(ranges.message(ranges.completed()).stream_end, acknowledged_to) << "it is whole, and not told";
       }
       uint64_t in_flight = 0, lost = 0;
       TimePoint oldest = kNever;

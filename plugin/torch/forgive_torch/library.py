@@ -46,7 +46,8 @@ class Stats(ctypes.Structure):
         "lost_by_request", "lost_by_rack", "mode_changes", "bad_tag", "malformed", "unknown_connection", "replayed",
         "bad_crc", "out_of_window", "socket_drops", "not_posted_operator_latch", "budget_violations", "send_errors",
         "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full",
-        "proved_by_attributes", "proved_by_profiler", "proved_by_operators_word", "refused")]
+        "proved_by_attributes", "proved_by_profiler", "proved_by_operators_word", "refused",
+        "segment_cuts")]
 
 
 class Range(ctypes.Structure):
