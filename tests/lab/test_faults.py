@@ -161,6 +161,15 @@ def test_an_mtu_that_shrinks_for_a_while_stops_large_packets_and_harms_nothing(t
         assert result["per_rank"][1]["timeouts"] > 0
 
 
+def test_a_port_whose_mtu_is_lowered_for_good_makes_packets_smaller_and_the_job_ends_exactly(tmp_path):
+    with lab_up(*LINK) as lab:
+        job = Job(lab, tmp_path, steps=50, FORGIVE_PEER_TIMEOUT_S="30")
+        job.wait_for_step(5)
+        at_switch(lab, "ip", "link", "set", "p1", "mtu", "1500")
+        result = job.assert_exact()
+        assert sum(rank["segment_cuts"] for rank in result["per_rank"]) > 0, "nothing vanished: this proves nothing"
+
+
 # ---- The switch ----
 
 def restart_switch(lab, rebuild=None):
