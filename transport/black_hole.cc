@@ -26,13 +26,13 @@ void BlackHoleDetector::OnAcknowledged(uint32_t longest) {
 
 BlackHoleDetector::Verdict BlackHoleDetector::OnTimeout(uint32_t length, Nanoseconds waited, Nanoseconds patience) {
   const bool asks = open_;
-  const bool heard = open_ && heard_;  // what was heard before the first timeout says nothing
+  const bool heard = heard_;
   open_ = true;
   heard_ = false;
   // A small packet that is lost again and again is no matter of size.
   const bool can_be_cut = SmallerThan(length) != 0;
   if (can_be_cut) {
-    if (heard && suspect_bytes_ != 0) ++rounds_;
+    if (heard && suspect_bytes_ != 0) ++rounds_;  // what was heard before the first timeout says nothing
     suspect_bytes_ = suspect_bytes_ == 0 ? length : std::min(suspect_bytes_, length);
     if (rounds_ >= kRounds) {
       *this = BlackHoleDetector(SmallerThan(suspect_bytes_));
