@@ -217,6 +217,7 @@ def test_three_tenths_of_all_packets_lost_at_random_leave_every_byte_exact_and_n
         result = Job(lab, tmp_path, steps=4, size=200_000, FORGIVE_FAULT="drop=0.3,seed=11").assert_exact()
         assert result["retransmitted_bytes"] > 0.2 * result["gradient_bytes"]
         assert result["trims"] == 0
+        assert sum(rank["segment_cuts"] for rank in result["per_rank"]) == 0, "loss was taken for a smaller MTU"
 
 
 # ---- Ranks ----
