@@ -140,6 +140,7 @@ class World {
     if (next == kNever || next > end) return false;
     // A deadline in the past is work for now; time itself moves by at least a nanosecond so that no bug can stall it.
     now_ = std::max(now_ + Nanoseconds{1}, next);
+    EndHolds();
     Deliver();
     for (int i = 0; i < size(); ++i) {
       Host& each = host(i);
@@ -266,6 +267,17 @@ class World {
     const uint32_t index = heap_.back().index;
     heap_.pop_back();
     return index;
+  }
+
+  // Who held events takes them before anything else happens, or a test would compare what it has not heard of.
+  void EndHolds() {
+    for (int i = 0; i < size(); ++i) {
+      Host& each = host(i);
+      if (each.holds_events_until == TimePoint{} || std::max(each.holds_events_until, each.stalled_until) > now_)
+        continue;
+      each.holds_events_until = TimePoint{};
+      if (!each.dead && DrainEvents(i)) each.touched = true;
+    }
   }
 
   void Deliver() {
