@@ -425,8 +425,11 @@ void Sender::OnTimeout(TimePoint now) {
   if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
   for (uint16_t path = 0; path < paths_; ++path) {
     const TimePoint base = TimeoutBaseOf(path);
-    if (base == kNever || base + rto() > now) continue;
-    ranges_.LoseSentBefore(path, ranges_.OldestSent(path) + rtt_.smoothed() + Nanoseconds{1});
+    if (base == kNever || base + waited > now) continue;
+    // What went out with the oldest, and what has waited as long itself: of a window that was sent over many RTTs each
+    // would else take a timeout of its own, and nothing could be sent again before the window has room.
+    const TimePoint with_oldest = ranges_.OldestSent(path) + rtt_.smoothed();
+    ranges_.LoseSentBefore(path, std::max(with_oldest, now - waited) + Nanoseconds{1});
   }
   last_timeout_ = now;
   if (paths_ != 1) UpdateTimeoutBase();  // or the same timeout would wake somebody once more

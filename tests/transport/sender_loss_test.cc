@@ -186,6 +186,24 @@ TEST(Sender, WaitsAFullBackedOffTimeoutAfterATimeoutForWhatWasSentLater) {
   EXPECT_EQ(peer.sender.next_deadline(), peer.now + Milliseconds(40));
 }
 
+// A window sent over many RTTs while nothing came back: its last packets need no timeout each.
+TEST(Sender, LosesAtATimeoutAllThatHasWaitedAsLong) {
+  Peer peer;
+  for (uint32_t i = 0; i < 8; ++i) {
+    peer.Post(kPayload);
+    peer.Credit(i + 1);
+    EXPECT_EQ(peer.Drain().size(), 1u);
+    peer.Advance(Milliseconds(2));  // well over one smoothed RTT
+  }
+  peer.now = kStart + Milliseconds(20);
+  peer.sender.OnDeadline(peer.now);
+  EXPECT_EQ(peer.Drain().size(), 1u);
+  peer.now = peer.now + Milliseconds(40);
+  peer.sender.OnDeadline(peer.now);
+  EXPECT_EQ(peer.Drain().size(), 8u);
+  EXPECT_EQ(peer.counters.timeouts, 2u);
+}
+
 TEST(Sender, RunsTheTimeoutFromTheLastProgress) {
   Peer peer;
   peer.Post(4 * kPayload);
