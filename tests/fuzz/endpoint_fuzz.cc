@@ -15,10 +15,14 @@
 namespace forgive {
 namespace {
 
+// Everything is small, so that short scripts fill and wrap every ring: a table of messages after nine posts, the
+// scoreboard after two long messages, the packet numbers after 64 packets. A message is up to 64 packets.
 constexpr size_t kMaxQueuedPackets = 256;
 constexpr int kSettleRounds = 3000;
-constexpr size_t kMaxMessages = 64;
-constexpr uint32_t kFuzzPayloadBytes = 256;
+constexpr size_t kMaxMessages = 8;
+constexpr size_t kMaxPosts = 4 * kMaxMessages;
+constexpr uint32_t kFuzzPayloadBytes = 64;
+constexpr size_t kMaxPackets = 64;  // of a message, and a short one
 
 // Two endpoints, host 0 sends and host 1 receives, with the packets between them in the script's hands.
 class Pair {
@@ -104,13 +108,14 @@ class Pair {
     config.tags = tags;
     config.payload_crc = crc;
     config.max_payload_bytes = kFuzzPayloadBytes;
-    config.max_connections = 8;
+    config.max_connections = 2;
     config.max_listeners = 2;
+    config.max_steps = 4;
     config.max_messages = kMaxMessages;
     config.event_capacity = 2 * EventQueue::kReserve;
-    config.window_bytes = 16384;
-    config.scoreboard_bytes = 65536;
-    config.packet_number_window = 1024;
+    config.window_bytes = 2048;
+    config.scoreboard_bytes = 8192;
+    config.packet_number_window = 64;
     config.congestion_control = CongestionControlKind::kNone;
     config.min_rto = Milliseconds(5);
     config.max_rto = Milliseconds(50);
@@ -140,9 +145,9 @@ class Pair {
   }
 
   void PostSend(Script* script) {
-    const size_t high = script->Byte();
-    const size_t length = high * 256 + script->Byte();
-    if (sends_.size() >= 4 * kMaxMessages) return;
+    const size_t packets = script->Below(kMaxPackets);
+    const size_t length = packets * kFuzzPayloadBytes + script->Byte() / 4;
+    if (sends_.size() >= kMaxPosts) return;
     std::vector<uint8_t> buffer(length);
     for (size_t i = 0; i < length; ++i) buffer[i] = Pattern(sends_.size(), i);
     SendRequest request;
@@ -154,10 +159,9 @@ class Pair {
   }
 
   void PostReceive(Script* script) {
-    const size_t high = script->Byte();
-    const size_t capacity = high * 256 + 255;
+    const size_t capacity = script->Below(kMaxPackets) * kFuzzPayloadBytes + kFuzzPayloadBytes - 1;
     const uint8_t facts = script->Byte();
-    if (receives_.size() >= 4 * kMaxMessages) return;
+    if (receives_.size() >= kMaxPosts) return;
     Message message{std::vector<uint8_t>(capacity, 0xcc), std::vector<bool>(capacity), false};
     ReceiveRequest request;
     request.cookie = receives_.size();
@@ -235,7 +239,7 @@ class Pair {
   }
   void Cut(Script* script) {
     const auto packet = Pick(script);
-    const size_t keep = kDataHeaderBytes + script->Byte();
+    const size_t keep = kDataHeaderBytes + script->Byte() / 4;
     if (packet != queue_.end() && packet->bytes.size() > keep) packet->bytes.resize(keep);
   }
   void Change(Script* script) {
@@ -263,7 +267,7 @@ class Pair {
   void BeginStep(Script* script) {
     const uint32_t p = uint32_t{script->Byte()} * 3000;
     if (open_step_ != 0) return;
-    const StepPlan plan{++newest_step_, false, Fraction{p}, 100000};
+    const StepPlan plan{++newest_step_, false, Fraction{p}, 25000};
     if (steps_[1]->Begin(plan) == StepResult::kOk) open_step_ = newest_step_;
   }
   void EndStep() {
