@@ -114,7 +114,8 @@ bool MemoryWord(const std::string& key, const std::string& value, DpdkOptions* o
     }
     out->huge_pages = HugePages::kRequired;
   } else if (key == "--huge-dir") {
-    if (!std::filesystem::is_directory(value)) return false;
+    std::error_code error;
+    if (!std::filesystem::is_directory(value, error)) return false;
     out->huge_pages = HugePages::kRequired;
   } else if (key == "--file-prefix") {
     if (value.find_first_of("/%") != std::string::npos) return false;

@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <filesystem>
+#include <system_error>
 
 #include "testbed/entry_lib/standard_streams.h"
 #include "testbed/perf/error.h"
@@ -23,7 +24,8 @@ void CheckWritable(const std::string& file, const char* option) {
   const std::filesystem::path path(file);
   const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
   const bool exists = access(file.c_str(), F_OK) == 0;
-  const bool writable = exists ? access(file.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path)
+  std::error_code ignored;
+  const bool writable = exists ? access(file.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path, ignored)
                                : access(folder.c_str(), W_OK) == 0;
   if (!writable) throw UsageError(fmt::format("{} {}: cannot write there; name another file", option, file));
 }

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <system_error>
 #include <vector>
 
 #include "testbed/entry_lib/standard_streams.h"
@@ -72,7 +73,7 @@ bool Draw(const std::string& json, const std::string& plot) {
   std::error_code ignored;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", ignored);
   const std::string script = program.parent_path() / "forgive_replay_plot.py";
-  if (!std::filesystem::exists(script)) {
+  if (!std::filesystem::exists(script, ignored)) {
     throw InputError(fmt::format("--plot: {} is missing; it is made with the build", script));
   }
   const TemporaryFile data(json);

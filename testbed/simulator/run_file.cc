@@ -7,6 +7,7 @@
 #include <csignal>
 #include <cstdio>
 #include <filesystem>
+#include <system_error>
 
 #include "testbed/entry_lib/whole_file.h"
 #include "testbed/simulator/results.h"
@@ -54,7 +55,8 @@ class ProgressLine {
 // Both throw PlanError; `option` is what the user wrote.
 void CheckWritable(const std::string& option, const std::string& file) {
   const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  if (std::filesystem::is_directory(file) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(file, ignored) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
     throw PlanError(option + ": cannot write there; name another file");
   }
 }

@@ -169,6 +169,9 @@ TEST(DpdkOptions, NameTheWordThatIsWrong) {
   EXPECT_NE(ErrorOf("--vdev=net_null0 address=10.0.0.1").find("\"address=10.0.0.1\""), std::string::npos);
   EXPECT_NE(ErrorOf("--vdev=net_null0 address=10.0.0.1/33").find("/33"), std::string::npos);
   EXPECT_NE(ErrorOf("--iova-mode=pv").find("\"--iova-mode=pv\""), std::string::npos);
+  EXPECT_NE(ErrorOf("--huge-dir=/nowhere").find("\"--huge-dir=/nowhere\""), std::string::npos);
+  // A path that the kernel refuses to look at is a wrong word too.
+  EXPECT_NE(ErrorOf("--huge-dir=" + std::string(300, 'a')).find("--huge-dir=aaa"), std::string::npos);
   EXPECT_NE(ErrorOf("--vdev=net_null0").find("address=IP/BITS"), std::string::npos);
   EXPECT_NE(ErrorOf("--vdev=net_null0 address=10.0.0.1/8 --vdev=net_null0,copy=1 address=10.0.0.2/8").find("twice"),
             std::string::npos);
