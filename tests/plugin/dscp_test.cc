@@ -37,7 +37,9 @@ class ServiceWatch {
     if (setsockopt(fd_, SOL_SOCKET, SO_RCVBUFFORCE, &bytes, sizeof(bytes)) != 0) {
       setsockopt(fd_, SOL_SOCKET, SO_RCVBUF, &bytes, sizeof(bytes));
     }
-    if (ipv6) EXPECT_EQ(setsockopt(fd_, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on)), 0);
+    if (ipv6) {
+      EXPECT_EQ(setsockopt(fd_, IPPROTO_IPV6, IPV6_RECVTCLASS, &on, sizeof(on)), 0);
+    }
     TakeOnlyWatchedPorts();
   }
   ~ServiceWatch() { close(fd_); }
