@@ -421,16 +421,17 @@ uint64_t Sender::MessageOfPacket(uint64_t number) const {
 
 void Sender::OnTimeout(TimePoint now) {
   const Nanoseconds waited = rto();
-  const uint32_t length = TimedOutLength(now);
-  if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
+  uint32_t length = 0;  // of the longest segment that timed out as its path's oldest
   for (uint16_t path = 0; path < paths_; ++path) {
     const TimePoint base = TimeoutBaseOf(path);
     if (base == kNever || base + waited > now) continue;
+    length = std::max(length, ranges_.OldestLength(path));
     // What went out with the oldest, and what has waited as long itself: of a window that was sent over many RTTs each
     // would else take a timeout of its own, and nothing could be sent again before the window has room.
     const TimePoint with_oldest = ranges_.OldestSent(path) + rtt_.smoothed();
     ranges_.LoseSentBefore(path, std::max(with_oldest, now - waited) + Nanoseconds{1});
   }
+  if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
   last_timeout_ = now;
   if (paths_ != 1) UpdateTimeoutBase();  // or the same timeout would wake somebody once more
   ++counters_->timeouts;

@@ -154,7 +154,6 @@ class Sender {
   bool TakeEcho(uint64_t number);
   uint64_t GoBack(uint64_t packet_number);
   void OnTimeout(TimePoint now);
-  uint32_t TimedOutLength(TimePoint now) const;
   void JudgePath(uint32_t length, Nanoseconds waited);
   void CutSegments();
   bool WaitsForCredit() const;

@@ -26,16 +26,6 @@ TimePoint Sender::NextTimeout() const {
   return base == kNever ? kNever : base + rto();
 }
 
-// Of the paths whose timeout is due: the longest of their oldest segments.
-uint32_t Sender::TimedOutLength(TimePoint now) const {
-  uint32_t longest = 0;
-  for (uint16_t path = 0; path < paths_; ++path) {
-    const TimePoint base = TimeoutBaseOf(path);
-    if (base != kNever && base + rto() <= now) longest = std::max(longest, ranges_.OldestLength(path));
-  }
-  return longest;
-}
-
 // Whether the path loses packets, or swallows those of a size.
 void Sender::JudgePath(uint32_t length, Nanoseconds waited) {
   if (!black_hole_.suspects()) ranges_.TakeLongestAcknowledged();  // what was acknowledged before says nothing
