@@ -87,8 +87,7 @@ void Communicator::SayIfSegmentsWereCut() {
   Log(LogLevel::kWarning,
       "send communicator %p (connection %016llx): the path swallows packets that it let pass before; it goes on with "
       "%u payload bytes a packet until a new connection tries the full size. Look for a port or tunnel with a "
-      "smaller "
-      "MTU",
+      "smaller MTU",
       static_cast<void*>(this), static_cast<unsigned long long>(connection_->connection_id), bytes);
 }
 

@@ -30,10 +30,8 @@ const char* Words(FailReason reason) {
       return "the interface's MTU is too small for a data packet; raise it";
     case FailReason::kDataSwallowed:
       return "the peer answers, but for FORGIVE_PEER_TIMEOUT_S the path swallowed every data packet, even the "
-             "smallest "
-             "that a transfer is cut to; look for a port or tunnel whose MTU is below 1,280 bytes, or a filter on "
-             "the "
-             "data's DSCP (FORGIVE_DSCP_DATA), and start again";
+             "smallest that a transfer is cut to; look for a port or tunnel whose MTU is below 1,280 bytes, or a "
+             "filter on the data's DSCP (FORGIVE_DSCP_DATA), and start again";
   }
   return "unknown";
 }
