@@ -57,33 +57,42 @@ std::string Engine::driver_description(uint32_t device) const {
 }
 
 std::shared_ptr<ListenerSlot> Engine::Listen(uint32_t device, ListenTicket* ticket) {
-  std::shared_ptr<ListenerSlot> listener;
-  impl_->loop.Call([&](TimePoint) { listener = impl_->loop.ListenHere(device, ticket); });
+  std::shared_ptr<ListenerSlot> listener = impl_->loop.DrawListener(device);
+  if (listener == nullptr) return nullptr;
+  *ticket = listener->ticket;
+  impl_->loop.HandOver([loop = &impl_->loop, listener](TimePoint) { loop->ListenHere(listener); });
   return listener;
 }
 
 std::shared_ptr<ConnectionSlot> Engine::Accept(const std::shared_ptr<ListenerSlot>& listener) {
-  const std::lock_guard<std::mutex> lock(listener->mutex);
-  if (listener->accepted.empty()) return nullptr;
-  std::shared_ptr<ConnectionSlot> connection = std::move(listener->accepted.front());
-  listener->accepted.pop_front();
+  std::shared_ptr<ConnectionSlot> connection;
+  listener->accepted.Pop(&connection);
   return connection;
 }
 
 void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
-  impl_->loop.Call([&](TimePoint now) { impl_->loop.CloseListenerHere(now, listener); });
+  impl_->loop.HandOver([loop = &impl_->loop, listener](TimePoint now) { loop->CloseListenerHere(now, listener); });
 }
 
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                                 uint32_t traffic_class, uint8_t dscp) {
-  std::shared_ptr<ConnectionSlot> connection;
-  impl_->loop.Call(
-      [&](TimePoint now) { connection = impl_->loop.ConnectHere(now, device, peer, ticket, traffic_class, dscp); });
+  const std::shared_ptr<EngineConnection> connection = impl_->loop.MakeConnection(device);
+  ConnectRequest request;
+  request.peer = peer;
+  request.ticket = ticket;
+  request.traffic_class = traffic_class;
+  request.dscp = dscp;
+  impl_->loop.HandOver(
+      [loop = &impl_->loop, connection, request](TimePoint now) { loop->ConnectHere(now, connection, request); });
   return connection;
 }
 
 void Engine::Close(const std::shared_ptr<ConnectionSlot>& connection) {
   impl_->loop.Call([&](TimePoint now) { impl_->loop.CloseHere(now, connection); });
+}
+
+void Engine::CloseIdle(const std::shared_ptr<ConnectionSlot>& connection) {
+  impl_->loop.HandOver([loop = &impl_->loop, connection](TimePoint now) { loop->CloseHere(now, connection); });
 }
 
 bool Engine::Impl::Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* request, Command* command) {

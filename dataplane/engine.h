@@ -99,24 +99,32 @@ class Engine {
   ~Engine();  // stops the thread; connections are closed
 
   // ---- Called from any thread; none waits for the peer. ----
+  // Listen, Accept, CloseListener, Connect and CloseIdle do not wait for the engine's thread either (they would only
+  // where its ring of commands is full): what they ask for is handed over and happens a moment later, in the order in
+  // which a thread asked.
 
   // Where a device listens, for the handle.
   Address local_address(uint32_t device) const;
   uint32_t max_datagram_bytes(uint32_t device) const;
   std::string driver_description(uint32_t device) const;
 
-  // A listener; its ticket and the device's address go to the peer. nullptr: over the limit.
+  // A listener; its ticket and the device's address go to the peer, who repeats a connect that came too early.
+  // nullptr: over the limit; the place of a listener is free again when the engine has taken its close.
   std::shared_ptr<ListenerSlot> Listen(uint32_t device, ListenTicket* ticket);
-  // The next connection that was accepted on it; nullptr: none yet.
+  // The next connection that was accepted on it; nullptr: none yet. By one thread at a time, and not after the close.
   std::shared_ptr<ConnectionSlot> Accept(const std::shared_ptr<ListenerSlot>& listener);
   void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
-  // Starts a handshake; poll the slot's state. With kOverLimit it has failed at once: try again when a connection has
-  // been closed and its linger time is over. `traffic_class` is told to the listener; `dscp` is what the connection's
-  // data packets carry.
+  // Starts a handshake; poll the slot's state. Failed with kOverLimit, the peer has never heard of it: try again when
+  // a connection has been closed and its linger time is over. With kClosedHere: the engine ended first.
+  // `traffic_class` is told to the listener; `dscp` is what the connection's data packets carry.
   std::shared_ptr<ConnectionSlot> Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                           uint32_t traffic_class, uint8_t dscp = kDscpOfDriver);
-  // Returns when the engine has let go of all memory of the connection (a turn of the engine).
+  // Returns when the engine has let go of all memory of the connection: it waits for a turn of the engine, because
+  // requests may be unfinished, and their slots and buffers are the caller's after the return.
   void Close(const std::shared_ptr<ConnectionSlot>& connection);
+  // Closes a connection of which every request has been seen as kDone or kFailed: the engine holds no memory of it
+  // but the slot, so this returns at once, and the slot becomes kClosed a moment later.
+  void CloseIdle(const std::shared_ptr<ConnectionSlot>& connection);
 
   // The data path: false means "try again" (ring or message table full). `request` must stay until its state is
   // kDone or kFailed, or Close returned. The cookie fields of the requests are set by the engine.

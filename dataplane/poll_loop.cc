@@ -61,6 +61,11 @@ int AllowedCpus() {
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
 }
 
+void RunHandedOver(TimePoint now, const Command& command) {
+  const std::unique_ptr<const std::function<void(TimePoint)>> work(command.control);
+  (*work)(now);
+}
+
 // Counter structures are nothing but 64-bit integers, so sums need no list of their fields.
 template <typename T>
 void AddCounters(const T& from, T* to) {
@@ -72,6 +77,11 @@ void AddCounters(const T& from, T* to) {
 }
 
 }  // namespace
+
+PollLoop::Device::Device(uint32_t most_listeners) : free_listeners(std::bit_ceil(std::max(most_listeners, 2u))) {
+  FORGIVE_CHECK(most_listeners <= uint32_t{UINT16_MAX} + 1);
+  for (uint32_t place = 0; place < most_listeners; ++place) free_listeners.Push(static_cast<uint16_t>(place));
+}
 
 PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers)
     : options_(options),
@@ -86,7 +96,7 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
   Identity identity;
   std::copy_n(identity_entropy.begin(), identity.size(), identity.begin());
   for (std::unique_ptr<Driver>& driver : drivers) {
-    auto device = std::make_unique<Device>();
+    auto device = std::make_unique<Device>(options_.transport.max_listeners);
     device->driver = std::move(driver);
     Config config = options_.transport;
     const BitsPerSecond link_rate = options_.devices[devices_.size()].link_rate;
@@ -107,6 +117,11 @@ PollLoop::~PollLoop() {
       stop_ = true;
     });
     thread_.join();
+  }
+  // Handed over behind the end: nothing is left that they could use, but each says so in its slot.
+  Command command;
+  while (commands_.Pop(&command)) {
+    if (command.kind == Command::Kind::kHandedOver) RunHandedOver(last_turn_, command);
   }
   if (wake_fd_ >= 0) close(wake_fd_);
 }
@@ -163,6 +178,29 @@ void PollLoop::Call(const std::function<void(TimePoint now)>& work) {
   control_done_.wait(lock, [&] { return done; });
 }
 
+void PollLoop::HandOver(std::function<void(TimePoint now)> work) {
+  Command command;
+  command.kind = Command::Kind::kHandedOver;
+  command.control = new std::function<void(TimePoint)>(std::move(work));
+  while (!Submit(command)) sched_yield();
+}
+
+std::shared_ptr<ListenerSlot> PollLoop::DrawListener(uint32_t device_index) {
+  Device& device = *devices_[device_index];
+  uint16_t place = 0;
+  {
+    const std::lock_guard<std::mutex> lock(device.listener_mutex);
+    if (!device.free_listeners.Pop(&place)) return nullptr;
+  }
+  const std::array<uint8_t, 32> random = SystemEntropy();
+  std::array<uint64_t, 3> words;
+  std::memcpy(words.data(), random.data(), sizeof(words));
+  auto listener = std::make_shared<ListenerSlot>();
+  listener->device = device_index;
+  listener->ticket = Endpoint::DrawnTicket(place, words[0], {words[1], words[2]});
+  return listener;
+}
+
 void PollLoop::DrainLedger(std::vector<Event>* out) {
   Event line;
   while (ledger_.Pop(&line)) out->push_back(line);
@@ -198,6 +236,7 @@ bool PollLoop::Turn() {
   last_turn_ = now;
   ++turns_;
   size_t work = DrainCommands(now);
+  if (accepted_waiting_ != 0) FlushAccepted();
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     Device& device = *devices_[i];
     // While the ledger is full nothing is taken, and so no timer may call a peer silent or a packet lost.
@@ -219,6 +258,8 @@ size_t PollLoop::DrainCommands(TimePoint now) {
     ++count;
     if (command.kind == Command::Kind::kControl) {
       (*command.control)(now);
+    } else if (command.kind == Command::Kind::kHandedOver) {
+      RunHandedOver(now, command);
     } else {
       Post(now, command);
     }
@@ -279,10 +320,10 @@ void PollLoop::IdleTurn(TimePoint now) {
 TimePoint PollLoop::NextDeadline(TimePoint now) const {
   const TimePoint poll = now + kPollInterval;
   if (!ledger_waiting_.empty()) return poll;
-  TimePoint deadline = kNever;
+  TimePoint deadline = accepted_waiting_ != 0 ? poll : kNever;
   if (!every_device_has_fds_) {
     const Nanoseconds interval = std::clamp((now - idle_since_) / kIdleShare, kPollInterval, kIdlePollInterval);
-    deadline = now + interval;
+    deadline = Earlier(deadline, now + interval);
   }
   for (const std::unique_ptr<Device>& device : devices_) {
     deadline = Earlier(deadline, device->driver->next_deadline());

@@ -38,21 +38,23 @@ struct EngineConnection : ConnectionSlot {
 };
 
 struct ListenerSlot {
+  // So many connections may wait for Accept without more work for the engine.
+  static constexpr uint32_t kAcceptedPlaces = 64;
+
   uint32_t device = 0;
-  uint64_t number = 0;  // the cookie of its events
-  uint64_t listen_id = 0;
-  std::mutex mutex;  // Accept runs in the plugin's threads
-  std::deque<std::shared_ptr<ConnectionSlot>> accepted;
-  bool closed = false;
+  ListenTicket ticket;  // its id is the cookie of its events
+  // From the engine to whoever accepts, and after the close back to the engine.
+  SpscRing<std::shared_ptr<ConnectionSlot>> accepted{kAcceptedPlaces};
+  std::deque<std::shared_ptr<ConnectionSlot>> waiting;  // the engine's: what did not fit, put in later
 };
 
 // One unit of work for the engine's thread.
 struct Command {
-  enum class Kind : uint8_t { kSend, kReceive, kOperation, kControl };
+  enum class Kind : uint8_t { kSend, kReceive, kOperation, kControl, kHandedOver };
   Kind kind = Kind::kControl;
   EngineConnection* connection = nullptr;
   RequestSlot* request = nullptr;
-  const std::function<void(TimePoint now)>* control = nullptr;
+  const std::function<void(TimePoint now)>* control = nullptr;  // of kHandedOver: owned by the command
   SendRequest send;
   ReceiveRequest receive;
   StepPlan plan;
@@ -73,6 +75,13 @@ class PollLoop {
   bool Submit(const Command& command);
   // Runs `work` on the thread and returns when it has run.
   void Call(const std::function<void(TimePoint now)>& work);
+  // Has `work` run on the thread, in the order of a thread's commands, and returns at once; waits only while the ring
+  // is full. What the thread has not run when it ends is run by the destructor, with `stop_` set.
+  void HandOver(std::function<void(TimePoint now)> work);
+  // A listener with a ticket, not yet open (ListenHere). nullptr: over the limit.
+  std::shared_ptr<ListenerSlot> DrawListener(uint32_t device);
+  // A connection that is connecting.
+  std::shared_ptr<EngineConnection> MakeConnection(uint32_t device_index) const;
   EngineSnapshot Snapshot() const { return snapshot_.Load(); }
   void DrainLedger(std::vector<Event>* out);
   void DrainOperations(std::vector<OperationAccount>* out);
@@ -81,10 +90,10 @@ class PollLoop {
   const Config& config() const { return options_.transport; }
 
   // ---- On the thread ----
-  std::shared_ptr<ListenerSlot> ListenHere(uint32_t device, ListenTicket* ticket);
+  void ListenHere(const std::shared_ptr<ListenerSlot>& listener);
   void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
-  std::shared_ptr<ConnectionSlot> ConnectHere(TimePoint now, uint32_t device, const Address& peer,
-                                              const ListenTicket& ticket, uint32_t traffic_class, uint8_t dscp);
+  // Sets what the request needs from the device, and starts the handshake.
+  void ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection, ConnectRequest request);
   void CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& connection);
   StepTable& steps() { return steps_; }
   void EndOperationsHere(TimePoint now);
@@ -95,6 +104,8 @@ class PollLoop {
   static constexpr int kBurstsPerTurn = 4;
 
   struct Device {
+    explicit Device(uint32_t most_listeners);
+
     std::unique_ptr<Driver> driver;
     std::unique_ptr<Endpoint> endpoint;
     std::unordered_map<uint32_t, std::shared_ptr<EngineConnection>> connections;  // by handle
@@ -104,6 +115,9 @@ class PollLoop {
     size_t end = 0;
     size_t first_poll_fd = 0;  // in poll_fds_, if it has any
     bool has_poll_fds = false;
+    // Places of listeners in the endpoint, the longest free first: the engine gives back, whoever listens takes.
+    std::mutex listener_mutex;  // among those who listen
+    SpscRing<uint16_t> free_listeners;
   };
 
   // poll_loop.cc
@@ -131,17 +145,18 @@ class PollLoop {
   void Complete(Device& device, const Event& event);
   void FailConnection(EngineConnection* connection, FailReason reason);
   void FailRequest(RequestSlot* request, FailReason reason);
+  void GiveToListener(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection);
+  void FlushAccepted();
   void AddLedgerLine(Device& device, const Event& event);
   bool FlushLedger();
   void DropLeftovers(Device& device, ConnectionHandle connection, const EngineConnection::Posted* only);
-  std::shared_ptr<EngineConnection> MakeConnection(uint32_t device_index);
   void CloseEverything(TimePoint now);
 
   const EngineOptions options_;
   StepTable steps_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::unordered_map<uint64_t, std::shared_ptr<ListenerSlot>> listeners_;  // by number
-  uint64_t next_listener_ = 1;
+  std::unordered_map<uint64_t, std::shared_ptr<ListenerSlot>> listeners_;  // by the id of their tickets
+  size_t accepted_waiting_ = 0;                                            // in all ListenerSlot::waiting
 
   CommandRing<Command> commands_;
   SpscRing<Event> ledger_;
@@ -175,7 +190,7 @@ class PollLoop {
   bool publish_due_ = true;
   Published<EngineSnapshot> snapshot_;
   DriverCounters published_drivers_;  // as the newest snapshot has them
-  bool stop_ = false;                 // set on the thread by a control call
+  bool stop_ = false;                 // set on the thread by a control call; afterwards no handshake is started
   std::thread thread_;
 };
 

@@ -121,8 +121,7 @@ void PollLoop::OnIncoming(TimePoint now, uint32_t device_index, const Event& eve
   connection->peer_traffic_class = static_cast<uint32_t>(event.size);
   connection->state.store(ConnectionSlot::kReady, std::memory_order_release);
   device.connections[event.connection.value] = connection;
-  const std::lock_guard<std::mutex> lock(found->second->mutex);
-  found->second->accepted.push_back(connection);
+  GiveToListener(found->second.get(), connection);
 }
 
 // Whoever accepts learns by a connection that has failed already.
@@ -132,8 +131,23 @@ void PollLoop::OnIncomingRefused(uint32_t device_index, const Event& event) {
   const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
   connection->reason.store(static_cast<uint32_t>(event.reason), std::memory_order_relaxed);
   connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
-  const std::lock_guard<std::mutex> lock(found->second->mutex);
-  found->second->accepted.push_back(connection);
+  GiveToListener(found->second.get(), connection);
+}
+
+// In order: nothing overtakes what waits.
+void PollLoop::GiveToListener(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection) {
+  if (listener->waiting.empty() && listener->accepted.Push(connection)) return;
+  listener->waiting.push_back(std::move(connection));
+  ++accepted_waiting_;
+}
+
+void PollLoop::FlushAccepted() {
+  for (const auto& [id, listener] : listeners_) {
+    while (!listener->waiting.empty() && listener->accepted.Push(listener->waiting.front())) {
+      listener->waiting.pop_front();
+      --accepted_waiting_;
+    }
+  }
 }
 
 void PollLoop::Complete(Device& device, const Event& event) {
@@ -207,61 +221,52 @@ bool PollLoop::FlushLedger() {
 
 // ---- Control ----
 
-std::shared_ptr<EngineConnection> PollLoop::MakeConnection(uint32_t device_index) {
+std::shared_ptr<EngineConnection> PollLoop::MakeConnection(uint32_t device_index) const {
   auto connection = std::make_shared<EngineConnection>();
   connection->device = device_index;
   connection->posted.reserve(options_.transport.max_messages);
   return connection;
 }
 
-std::shared_ptr<ListenerSlot> PollLoop::ListenHere(uint32_t device, ListenTicket* ticket) {
-  auto listener = std::make_shared<ListenerSlot>();
-  listener->device = device;
-  listener->number = next_listener_++;
-  ListenRequest request;
-  request.cookie = listener->number;
-  if (devices_[device]->endpoint->Post(request, ticket) != PostResult::kAccepted) return nullptr;
-  listener->listen_id = ticket->listen_id;
-  listeners_[listener->number] = listener;
-  return listener;
+void PollLoop::ListenHere(const std::shared_ptr<ListenerSlot>& listener) {
+  const ListenRequest request{listener->ticket.listen_id};
+  // A place that DrawListener took is free in the endpoint: it is given back when the endpoint has closed it.
+  FORGIVE_CHECK(devices_[listener->device]->endpoint->Post(request, listener->ticket) == PostResult::kAccepted);
+  listeners_[listener->ticket.listen_id] = listener;
 }
 
 void PollLoop::CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener) {
-  if (listeners_.erase(listener->number) == 0) return;
-  devices_[listener->device]->endpoint->CloseListener(listener->listen_id);
-  std::deque<std::shared_ptr<ConnectionSlot>> never_accepted;
-  {
-    const std::lock_guard<std::mutex> lock(listener->mutex);
-    listener->closed = true;
-    never_accepted.swap(listener->accepted);
-  }
-  for (const std::shared_ptr<ConnectionSlot>& connection : never_accepted) CloseHere(now, connection);
+  const uint64_t id = listener->ticket.listen_id;
+  if (listeners_.erase(id) == 0) return;
+  Device& device = *devices_[listener->device];
+  device.endpoint->CloseListener(id);
+  // Nobody accepts any more, so that the ring is read here.
+  std::shared_ptr<ConnectionSlot> never_accepted;
+  while (listener->accepted.Pop(&never_accepted)) CloseHere(now, never_accepted);
+  for (const std::shared_ptr<ConnectionSlot>& connection : listener->waiting) CloseHere(now, connection);
+  accepted_waiting_ -= listener->waiting.size();
+  listener->waiting.clear();
+  FORGIVE_CHECK(device.free_listeners.Push(Endpoint::PlaceOf(listener->ticket)));
 }
 
-std::shared_ptr<ConnectionSlot> PollLoop::ConnectHere(TimePoint now, uint32_t device_index, const Address& peer,
-                                                      const ListenTicket& ticket, uint32_t traffic_class,
-                                                      uint8_t dscp) {
-  Device& device = *devices_[device_index];
-  ConnectRequest request;
-  request.peer = peer;
+void PollLoop::ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection,
+                           ConnectRequest request) {
+  const auto fail = [&](FailReason reason) {
+    connection->reason.store(static_cast<uint32_t>(reason), std::memory_order_relaxed);
+    connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
+  };
+  if (stop_) return fail(FailReason::kClosedHere);
+  Device& device = *devices_[connection->device];
   // A link-local address of the peer carries the peer's own interface number.
   SetAddressScope(AddressScope(device.driver->local_address()), &request.peer);
-  request.ticket = ticket;
-  request.traffic_class = traffic_class;
-  request.dscp = dscp;
   const uint32_t most = device.driver->max_datagram_bytes();
   request.max_payload_bytes = most > kDataHeaderBytes ? most - static_cast<uint32_t>(kDataHeaderBytes) : 0;
-  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
   const PostResult result = device.endpoint->Post(now, request, &connection->handle);
   if (result != PostResult::kAccepted) {
     // Whoever asked must not look for the reason at the peer, who never heard of it.
-    const FailReason reason = result == PostResult::kOverLimit ? FailReason::kOverLimit : FailReason::kNoPayload;
-    connection->reason.store(static_cast<uint32_t>(reason), std::memory_order_relaxed);
-    connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
-    return connection;
+    return fail(result == PostResult::kOverLimit ? FailReason::kOverLimit : FailReason::kNoPayload);
   }
   device.connections[connection->handle.value] = connection;
-  return connection;
 }
 
 void PollLoop::CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& slot) {

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <type_traits>
+#include <utility>
 
 #include "transport/check.h"
 
@@ -101,7 +102,7 @@ class SpscRing {
   bool Pop(T* out) {
     const uint64_t head = head_.load(std::memory_order_relaxed);
     if (head == tail_.load(std::memory_order_acquire)) return false;
-    *out = values_[head & mask_];
+    *out = std::move(values_[head & mask_]);  // the cell keeps nothing alive
     head_.store(head + 1, std::memory_order_release);
     return true;
   }

@@ -183,6 +183,7 @@ int Communicator::Test(Request* request, int* done, int* bytes) {
     state = request->slot.state.load(std::memory_order_acquire);
   }
   if (state == RequestSlot::kIdle) return Fail(nccl::kInternalError, "test of a request that has ended");
+  if (state == RequestSlot::kPosted) gave_posted_ = true;
   const uint64_t size = state == RequestSlot::kDone ? request->slot.size : 0;
   requests_.Give(request);
   if (kind_ == Kind::kReceive) facts_->RemovePosted();
@@ -216,9 +217,13 @@ bool Communicator::Deregister(MemoryRegion* region) {
 }
 
 void Communicator::Close() {
-  // Also after Deregister has closed it: the call returns when no post of ours is left in the engine's ring.
   closed_.store(true);
-  engine_->Close(connection_);
+  if (requests_.in_use() == 0 && !gave_posted_) {
+    engine_->CloseIdle(connection_);
+  } else {
+    // Also after Deregister has closed it: the call returns when no post of ours is left in the engine's ring.
+    engine_->Close(connection_);
+  }
   if (kind_ != Kind::kReceive) return;
   facts_->Unregister(&step_);
   facts_->RemovePosted(requests_.in_use());

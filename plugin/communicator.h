@@ -79,10 +79,12 @@ class Communicator {
   int Test(Request* request, int* done, int* bytes);
 
   MemoryRegion* Register(void* data, uint64_t bytes);
-  // Afterwards the memory is neither read nor written: a connection that still uses it is closed.
+  // Afterwards the memory is neither read nor written: a connection that still uses it is closed, and that waits for
+  // the engine.
   bool Deregister(MemoryRegion* region);
 
-  // Returns when the engine has let go of the connection.
+  // Returns at once where no request is unfinished; else when the engine has let go of the connection, because its
+  // requests and their memory are no longer ours to lend.
   void Close();
 
   Kind kind() const { return kind_; }
@@ -113,6 +115,8 @@ class Communicator {
   std::atomic<bool> closed_{false};
   std::atomic<bool> failure_said_{false};
   uint32_t said_cut_to_ = 0;  // by whoever makes the data calls
+  // A request of a failed connection was given back while the engine may still write its slot.
+  bool gave_posted_ = false;
   RequestTable requests_;
   ConnectionStep step_;
 

@@ -285,7 +285,7 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
     const auto reason = static_cast<FailReason>(slot->reason.load(std::memory_order_acquire));
     Log(LogLevel::kError, "connect through %s: %s", process->devices()[static_cast<size_t>(device)].interface.c_str(),
         reason == FailReason::kOverLimit ? OverLimit(*process).c_str() : Words(reason));
-    process->engine()->Close(slot);
+    process->engine()->CloseIdle(slot);
     return reason == FailReason::kOverLimit ? nccl::kSystemError : nccl::kRemoteError;
   }
   *send_comm = new Communicator(Communicator::Kind::kSend, OptionsOf(process, slot, context));
@@ -311,7 +311,7 @@ int Accept(void* comm, void** receive_comm) {
   listen->accepted = nullptr;
   if (state != ConnectionSlot::kReady) {
     Log(LogLevel::kError, "accept: %s", Words(static_cast<FailReason>(slot->reason.load(std::memory_order_acquire))));
-    process->engine()->Close(slot);
+    process->engine()->CloseIdle(slot);
     return nccl::kRemoteError;
   }
   *receive_comm = new Communicator(Communicator::Kind::kReceive, OptionsOf(process, slot, listen->context));
@@ -403,7 +403,7 @@ int CloseListen(void* comm) {
   }
   auto* listen = static_cast<ListenCommunicator*>(comm);
   Engine* engine = listen->process->engine();
-  if (listen->accepted != nullptr) engine->Close(listen->accepted);
+  if (listen->accepted != nullptr) engine->CloseIdle(listen->accepted);
   engine->CloseListener(listen->listener);
   delete listen;
   return nccl::kSuccess;

@@ -58,10 +58,17 @@ struct Endpoint::Impl {
     SipKey secret;
     uint64_t cookie = 0;
     bool open = false;
-    uint64_t closed_at = 0;  // the how-manieth close it was
+    uint64_t closed_at = 0;                             // the how-manieth close it was
     std::array<Nonce, kRememberedConnects> accepted{};  // or refused for their version
     size_t accepted_count = 0;
 
+    void Open(const ListenRequest& request, const ListenTicket& ticket) {
+      *this = Listener{};
+      listen_id = ticket.listen_id;
+      secret = ticket.secret;
+      cookie = request.cookie;
+      open = true;
+    }
     bool Remembers(const Nonce& nonce) const {
       const size_t known = std::min(accepted_count, kRememberedConnects);
       return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
@@ -172,13 +179,28 @@ PostResult Endpoint::Post(const ListenRequest& request, ListenTicket* ticket) {
   Impl::Listener* listener = impl.FreeListener();
   if (listener == nullptr) return PostResult::kOverLimit;
   const auto slot = static_cast<uint64_t>(listener - impl.listeners.data());
-  *listener = Impl::Listener{};
-  listener->listen_id = impl.entropy.Next64() << kSlotBits | slot;
-  listener->secret = {impl.entropy.Next64(), impl.entropy.Next64()};
-  listener->cookie = request.cookie;
-  listener->open = true;
-  *ticket = {listener->listen_id, listener->secret};
+  const uint64_t random = impl.entropy.Next64();
+  *ticket = DrawnTicket(static_cast<uint16_t>(slot), random, {impl.entropy.Next64(), impl.entropy.Next64()});
+  listener->Open(request, *ticket);
   return PostResult::kAccepted;
+}
+
+PostResult Endpoint::Post(const ListenRequest& request, const ListenTicket& drawn) {
+  std::vector<Impl::Listener>& listeners = impl_->listeners;
+  const size_t slot = PlaceOf(drawn);
+  if (slot >= impl_->config.max_listeners) return PostResult::kOverLimit;
+  if (slot >= listeners.size()) listeners.resize(slot + 1);  // within what was reserved
+  if (listeners[slot].open) return PostResult::kOverLimit;
+  listeners[slot].Open(request, drawn);
+  return PostResult::kAccepted;
+}
+
+ListenTicket Endpoint::DrawnTicket(uint16_t place, uint64_t random, const SipKey& secret) {
+  return {random << kSlotBits | place, secret};
+}
+
+uint16_t Endpoint::PlaceOf(const ListenTicket& ticket) {
+  return static_cast<uint16_t>(ticket.listen_id & ((1u << kSlotBits) - 1));
 }
 
 // A new slot while there is one, else the one that was closed the longest ago.

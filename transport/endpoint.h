@@ -28,6 +28,12 @@ class Endpoint {
   ~Endpoint();
 
   PostResult Post(const ListenRequest& request, ListenTicket* ticket);
+  // The same with a ticket that its owner drew (DrawnTicket), in a place below Config::max_listeners. kOverLimit: the
+  // place is taken, or there is none of that number. Not to be mixed with the function above.
+  PostResult Post(const ListenRequest& request, const ListenTicket& drawn);
+  // The ticket of a listener in that place, of 192 random bits; from any thread.
+  static ListenTicket DrawnTicket(uint16_t place, uint64_t random, const SipKey& secret);
+  static uint16_t PlaceOf(const ListenTicket& ticket);
   void CloseListener(uint64_t listen_id);
   // kConnected or kFailed follows, with the request's cookie.
   PostResult Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* connection);
@@ -55,9 +61,9 @@ class Endpoint {
   const Counters& counters() const;
   // Facts of one connection for statistics and traces; false if it is unknown.
   struct ConnectionFacts {
-    bool sends = false;           // else it receives
-    uint64_t connection_id = 0;   // as its data carry it
-    BitsPerSecond rate;           // of the sender; 0: not limited
+    bool sends = false;          // else it receives
+    uint64_t connection_id = 0;  // as its data carry it
+    BitsPerSecond rate;          // of the sender; 0: not limited
     Nanoseconds smoothed_rtt;
     uint64_t bytes_in_flight = 0;
     bool exempt = false;

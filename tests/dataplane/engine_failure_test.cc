@@ -241,6 +241,7 @@ TEST_P(EngineFailureOver, SaysOfAConnectionBeyondItsOwnLimitThatNobodyRefusedIt)
   ListenTicket ticket;
   const auto listener = b->Listen(0, &ticket);
   const auto third = a->Connect(0, b->local_address(0), ticket, 0);
+  ASSERT_TRUE(WaitFor([&] { return third->state.load() != ConnectionSlot::kConnecting; }));
   EXPECT_EQ(third->state.load(), uint32_t{ConnectionSlot::kFailed});
   EXPECT_EQ(third->reason.load(), static_cast<uint32_t>(FailReason::kOverLimit));
   a->Close(third);
@@ -252,6 +253,7 @@ TEST_P(EngineFailureOver, SaysOfAConnectionBeyondItsOwnLimitThatNobodyRefusedIt)
   a->Close(links[0].sender);
   EXPECT_TRUE(WaitFor([&] {
     const auto again = a->Connect(0, b->local_address(0), ticket, 0);
+    EXPECT_TRUE(WaitFor([&] { return again->state.load() != ConnectionSlot::kConnecting; }));
     const bool failed = again->state.load() == ConnectionSlot::kFailed;
     if (failed) {
       EXPECT_EQ(again->reason.load(), static_cast<uint32_t>(FailReason::kOverLimit));

@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of what is handed over to the engine: its calls return while the engine's thread stands still.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "held_engine.h"
+
+namespace forgive {
+namespace {
+
+class EngineHandOver : public testing::Test {
+ protected:
+  const std::shared_ptr<MemoryHub> hub_ = MemoryHub::Make();
+  const std::shared_ptr<Hold> hold_ = std::make_shared<Hold>();
+  const std::unique_ptr<Engine> held_ = StartHeldEngine(hub_, hold_);
+  const std::unique_ptr<Engine> peer_ = StartPeer(hub_);
+};
+
+TEST_F(EngineHandOver, ClosesAnIdleConnectionWithoutWaitingForTheEngine) {
+  const Link link = MakeLink(*held_, *peer_);
+  uint32_t state = ConnectionSlot::kClosed;
+  EXPECT_TRUE(ReturnsWhileHeld(hold_.get(), [&] {
+    held_->CloseIdle(link.sender);
+    state = link.sender->state.load();
+  }));
+  EXPECT_EQ(state, uint32_t{ConnectionSlot::kReady});
+  EXPECT_TRUE(WaitFor([&] { return link.sender->state.load() == ConnectionSlot::kClosed; }));
+  EXPECT_TRUE(WaitFor([&] { return link.receiver->state.load() == ConnectionSlot::kFailed; }));
+}
+
+TEST_F(EngineHandOver, WaitsForTheEngineInACloseThatMayHaveRequests) {
+  const Link link = MakeLink(*held_, *peer_);
+  EXPECT_EQ(StateAfter(hold_.get(), *link.sender, [&] { held_->Close(link.sender); }),
+            uint32_t{ConnectionSlot::kClosed});
+}
+
+TEST_F(EngineHandOver, ListensWithoutWaitingForTheEngineAndIsFoundAMomentLater) {
+  ListenTicket ticket;
+  std::shared_ptr<ListenerSlot> listener;
+  std::shared_ptr<ConnectionSlot> connection;
+  EXPECT_TRUE(ReturnsWhileHeld(hold_.get(), [&] {
+    listener = held_->Listen(0, &ticket);
+    connection = peer_->Connect(0, held_->local_address(0), ticket, 0);
+  }));
+  ASSERT_NE(listener, nullptr);
+  EXPECT_TRUE(WaitFor([&] { return held_->Accept(listener) != nullptr; }));
+  EXPECT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kReady; }));
+}
+
+TEST_F(EngineHandOver, AcceptsWithoutWaitingForTheEngine) {
+  ListenTicket ticket;
+  const auto listener = held_->Listen(0, &ticket);
+  const auto connection = peer_->Connect(0, held_->local_address(0), ticket, 0);
+  ASSERT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kReady; }));
+  held_->SampleConnections();  // a turn: the connection lies where Accept finds it
+  std::shared_ptr<ConnectionSlot> accepted;
+  EXPECT_TRUE(ReturnsWhileHeld(hold_.get(), [&] { accepted = held_->Accept(listener); }));
+  ASSERT_NE(accepted, nullptr);
+  EXPECT_EQ(accepted->state.load(), uint32_t{ConnectionSlot::kReady});
+}
+
+TEST_F(EngineHandOver, ConnectsWithoutWaitingForTheEngineAndACloseBehindItFindsTheConnection) {
+  ListenTicket ticket;
+  const auto listener = peer_->Listen(0, &ticket);
+  std::shared_ptr<ConnectionSlot> kept;
+  std::shared_ptr<ConnectionSlot> closed;
+  EXPECT_TRUE(ReturnsWhileHeld(hold_.get(), [&] {
+    kept = held_->Connect(0, peer_->local_address(0), ticket, 0);
+    closed = held_->Connect(0, peer_->local_address(0), ticket, 0);
+    held_->CloseIdle(closed);
+  }));
+  EXPECT_TRUE(WaitFor([&] { return kept->state.load() == ConnectionSlot::kReady; }));
+  EXPECT_TRUE(WaitFor([&] { return closed->state.load() == ConnectionSlot::kClosed; }));
+  EXPECT_EQ(held_->SampleConnections().size(), 1u);
+}
+
+TEST_F(EngineHandOver, ClosesAListenerWithoutWaitingForTheEngineAndWithItWhatNobodyAccepted) {
+  ListenTicket ticket;
+  const auto listener = held_->Listen(0, &ticket);
+  const auto connection = peer_->Connect(0, held_->local_address(0), ticket, 0);
+  ASSERT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kReady; }));
+  EXPECT_TRUE(ReturnsWhileHeld(hold_.get(), [&] { held_->CloseListener(listener); }));
+  EXPECT_EQ(held_->SampleConnections().size(), 0u);
+}
+
+// More than the ring between the engine and Accept holds.
+TEST_F(EngineHandOver, LosesNoConnectionThatNobodyAcceptsForAWhile) {
+  ListenTicket ticket;
+  const auto listener = held_->Listen(0, &ticket);
+  std::vector<std::shared_ptr<ConnectionSlot>> connections;
+  for (int i = 0; i < 150; ++i) connections.push_back(peer_->Connect(0, held_->local_address(0), ticket, 0));
+  for (const auto& connection : connections) {
+    ASSERT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kReady; }));
+  }
+  for (size_t i = 0; i < connections.size(); ++i) {
+    ASSERT_TRUE(WaitFor([&] { return held_->Accept(listener) != nullptr; })) << i;
+  }
+  EXPECT_EQ(held_->Accept(listener), nullptr);
+}
+
+TEST_F(EngineHandOver, EndsAListenerWithMoreConnectionsThanFitBetweenTheThreads) {
+  ListenTicket ticket;
+  const auto listener = held_->Listen(0, &ticket);
+  std::vector<std::shared_ptr<ConnectionSlot>> connections;
+  for (int i = 0; i < 150; ++i) connections.push_back(peer_->Connect(0, held_->local_address(0), ticket, 0));
+  for (const auto& connection : connections) {
+    ASSERT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kReady; }));
+  }
+  held_->CloseListener(listener);
+  EXPECT_EQ(held_->SampleConnections().size(), 0u);
+}
+
+TEST_F(EngineHandOver, FailsAConnectThatTheEngineTakesBehindItsEnd) {
+  auto ending = StartHeldEngine(hub_, hold_);
+  ListenTicket ticket;
+  const auto listener = peer_->Listen(0, &ticket);
+  // The engine's end is in the ring before the connect: the destructor waits for it meanwhile.
+  hold_->Begin();
+  Engine* const engine = ending.get();
+  std::thread destroyer([&] { ending.reset(); });
+  usleep(50000);
+  const auto late = engine->Connect(0, peer_->local_address(0), ticket, 0);
+  hold_->End();
+  destroyer.join();
+  EXPECT_EQ(late->state.load(), uint32_t{ConnectionSlot::kFailed});
+  EXPECT_EQ(late->reason.load(), static_cast<uint32_t>(FailReason::kClosedHere));
+}
+
+TEST(EngineListeners, AreAsManyAsTheLimitSaysAndAClosedOnesPlaceIsFreeAgain) {
+  const auto engine = StartHeldEngine(MemoryHub::Make(), std::make_shared<Hold>(), 3);
+  ListenTicket ticket;
+  std::vector<std::shared_ptr<ListenerSlot>> listeners;
+  for (int round = 0; round < 5; ++round) {
+    for (int i = 0; i < 3; ++i) {
+      listeners.push_back(engine->Listen(0, &ticket));
+      ASSERT_NE(listeners.back(), nullptr);
+    }
+    EXPECT_EQ(engine->Listen(0, &ticket), nullptr);
+    for (const auto& listener : listeners) {
+      engine->CloseListener(listener);
+      engine->CloseListener(listener);  // a second time
+    }
+    engine->SampleConnections();  // the engine has taken the closes
+    listeners.clear();
+  }
+}
+
+}  // namespace
+}  // namespace forgive
