@@ -58,7 +58,7 @@ struct Endpoint::Impl {
     SipKey secret;
     uint64_t cookie = 0;
     bool open = false;
-    uint64_t closed_at = 0;                             // the how-manieth close it was
+    uint64_t closed_at = 0;                             // the how-manieth close it was; 0: never
     std::array<Nonce, kRememberedConnects> accepted{};  // or refused for their version
     size_t accepted_count = 0;
 
@@ -69,6 +69,7 @@ struct Endpoint::Impl {
       cookie = request.cookie;
       open = true;
     }
+    bool was_open() const { return open || closed_at != 0; }
     bool Remembers(const Nonce& nonce) const {
       const size_t known = std::min(accepted_count, kRememberedConnects);
       return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
@@ -120,7 +121,9 @@ struct Endpoint::Impl {
   Listener* FindListener(uint64_t listen_id) {
     const uint64_t slot = listen_id & ((1u << kSlotBits) - 1);
     if (slot >= listeners.size()) return nullptr;
-    return listeners[slot].listen_id == listen_id ? &listeners[slot] : nullptr;
+    Listener& listener = listeners[slot];
+    // A place that was skipped has no ticket, and so no secret that an onlooker would not know.
+    return listener.was_open() && listener.listen_id == listen_id ? &listener : nullptr;
   }
   Listener* FreeListener();
 

@@ -327,6 +327,31 @@ TEST_F(GuardTest, AListenersPlaceIsUsedAgainAfterItWasClosedTheOldestFirst) {
   EXPECT_EQ(world_.endpoint(1).Post(ListenRequest{}, &more), PostResult::kOverLimit);
 }
 
+TEST_F(GuardTest, ADrawnTicketTakesItsOwnPlaceOnceUntilItsListenerIsClosed) {
+  const auto most = static_cast<uint16_t>(TestConfig().max_listeners);
+  Endpoint& listening = world_.endpoint(1);
+  const ListenTicket ticket = Endpoint::DrawnTicket(2, 77, {1, 2});
+  EXPECT_EQ(Endpoint::PlaceOf(ticket), 2);
+  EXPECT_EQ(listening.Post(ListenRequest{}, Endpoint::DrawnTicket(most, 77, {1, 2})), PostResult::kOverLimit);
+  ASSERT_EQ(listening.Post(ListenRequest{}, ticket), PostResult::kAccepted);
+  EXPECT_EQ(listening.Post(ListenRequest{}, Endpoint::DrawnTicket(2, 78, {3, 4})), PostResult::kOverLimit);
+  ConnectionHandle sender;
+  ASSERT_TRUE(BeginConnect(ticket, &sender));
+  RunFor(Milliseconds(10));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kConnected), 1);
+  listening.CloseListener(ticket.listen_id);
+  EXPECT_EQ(listening.Post(ListenRequest{}, Endpoint::DrawnTicket(2, 78, {3, 4})), PostResult::kAccepted);
+}
+
+TEST_F(GuardTest, APlaceThatWasSkippedHasNoListenerThatAnyoneCouldName) {
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, Endpoint::DrawnTicket(2, 77, {1, 2})), PostResult::kAccepted);
+  ConnectionHandle sender;
+  ASSERT_TRUE(BeginConnect(ListenTicket{0, {9, 9}}, &sender));
+  RunFor(Milliseconds(1));
+  EXPECT_GE(counters(1).unknown_connection, 1u);
+  EXPECT_EQ(counters(1).bad_tag, 0u) << "it was held against the secret of a listener that never was";
+}
+
 TEST_F(GuardTest, AConnectRequestWithoutRoomForAUnitOrBeyondTheLimitIsRefusedHere) {
   ConnectRequest request;
   request.peer = World::AddressOf(1);
