@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -281,6 +282,101 @@ def test_hosts_whose_clocks_differ_by_an_hour_do_not_notice(tmp_path):
     ahead = ["unshare", "--time", "--fork", "--kill-child", "--monotonic", "3600", "--boottime", "3600"]
     with lab_up(*LINK) as lab:
         Job(lab, tmp_path, steps=10, wrap={1: ahead}).assert_exact()
+
+
+# ---- The time of day, which an operator or a time daemon sets ----
+
+STEPPED_CLOCK = os.path.join(BUILD, "tests", "lab", "libstepped_clock.so")
+# What would wait until a time of day, or read it by another way than clock_gettime(2).
+OF_THE_TIME_OF_DAY = ("gettimeofday", "time", "timespec_get", "pthread_cond_timedwait", "sem_timedwait",
+                      "pthread_mutex_timedlock", "clock_nanosleep", "timerfd_create", "timer_create",
+                      "_ZNSt6chrono3_V212system_clock3nowEv")
+
+
+class TimeOfDay:
+    """The time of day of one process and its children, which can be set while it runs; this machine's stays."""
+
+    def __init__(self, folder):
+        self.file = os.path.join(folder, "time_of_day")
+        self.wrap = ["env", f"LD_PRELOAD={STEPPED_CLOCK}", f"STEPPED_CLOCK={self.file}"]
+        with open(self.file, "wb") as file:
+            file.write(struct.pack("=q", 0))
+        look = "import time\nfor _ in iter(input, ''): print(time.time(), time.monotonic(), flush=True)"
+        self.witness = subprocess.Popen([*self.wrap, sys.executable, "-c", look], stdin=subprocess.PIPE,
+                                        stdout=subprocess.PIPE, text=True)
+
+    def set(self, ahead_s):
+        """Returns by how much a process with this clock saw its time of day jump, less the time that passed."""
+        before = self._look()
+        with open(self.file, "r+b") as file:
+            file.write(struct.pack("=q", ahead_s))
+        after = self._look()
+        return round(after[0] - before[0] - (after[1] - before[1]))
+
+    def _look(self):
+        self.witness.stdin.write("now\n")
+        self.witness.stdin.flush()
+        return [float(word) for word in self.witness.stdout.readline().split()]
+
+    def end(self):
+        self.witness.communicate("\n", timeout=20)
+
+
+def statistics_of(folder, begin_ns, end_ns):
+    """The lines of both files, all parsed, after a look at each time in them: CLOCK_MONOTONIC, while the ranks ran."""
+    lines = []
+    for name in sorted(name for name in os.listdir(folder) if name.startswith("statistics.")):
+        with open(os.path.join(folder, name), encoding="utf-8") as file:
+            own = [json.loads(line) for line in file]
+        for line in own:
+            assert begin_ns <= line["time_ns"] <= end_ns, (name, line)
+            if line["type"] == "step":
+                assert begin_ns <= line["begin_ns"] <= line["end_ns"] <= line["time_ns"], line
+        lines.append(own)
+    return lines
+
+
+def test_a_time_of_day_set_by_an_hour_to_and_fro_while_a_job_runs_changes_nothing(tmp_path):
+    trims, ledger, result = (str(tmp_path / name) for name in ("trims", "ledger", "result.json"))
+    words = [PERF, "--plugin", PLUGIN, "--world", "2", "--rendezvous", f"unix:{tmp_path / 'rendezvous'}", "--timeout",
+             "30", "--steps", "60", "--compute-ms", "20", "--bytes", "1M", "--trims", trims]
+    own = environment(FORGIVE_INTERFACE="=lo", FORGIVE_RING_RANKS="2", FORGIVE_GRADIENT_RANKS="2", FORGIVE_TRIM="1",
+                      FORGIVE_FAULT="trim=0.05,seed=7", FORGIVE_FAULT_LOG=trims, FORGIVE_TRACE_INTERVAL_US="10000",
+                      FORGIVE_STATS=str(tmp_path / "statistics.%p"))
+    begin_ns = time.monotonic_ns()
+    clock = TimeOfDay(tmp_path)
+    ranks = [subprocess.Popen([*words, "--rank", "0", "--json", result, "--ledger", ledger], env=own, text=True,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE),
+             subprocess.Popen([*clock.wrap, *words, "--rank", "1"], env=own, text=True, stdout=subprocess.PIPE,
+                              stderr=subprocess.PIPE)]
+    jumps = []
+    for line in ranks[0].stdout:  # a line a step
+        if line.split()[:1] in (["10"], ["25"], ["40"]):
+            if not jumps:
+                with open(f"/proc/{ranks[1].pid}/maps", encoding="utf-8") as maps:
+                    assert STEPPED_CLOCK in maps.read()
+            jumps.append(clock.set((3600, 0, -3600)[len(jumps)]))
+    errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+    clock.end()
+    assert [rank.returncode for rank in ranks] == [0, 0] and SILENT not in "".join(errors), errors
+    assert jumps == [3600, -3600, -3600], "the clock was not set: this proves nothing"
+    with open(result, encoding="utf-8") as file:
+        written = json.load(file)
+    assert (written["wrong"], written["budget_violations"], written["ranks_identical"]) == (0, 0, True)
+    statistics = statistics_of(tmp_path, begin_ns, time.monotonic_ns())
+    assert [[line["type"] for line in own].count("step") for own in statistics] == [60, 60]
+    with open(ledger, encoding="ascii") as file:
+        names, *ranges = [line.split() for line in file]
+    ranges = [dict(zip(names[1:], each, strict=True)) for each in ranges]
+    forgiven = sum(int(each["length"]) for each in ranges)
+    assert forgiven == written["forgiven_bytes"] == sum(own[-1]["totals"]["forgiven_bytes"] for own in statistics) > 0
+
+
+def test_the_library_asks_for_no_time_of_day_and_waits_for_none():
+    symbols = subprocess.run(["nm", "-D", "--undefined-only", PLUGIN], capture_output=True, text=True, check=True)
+    asked = {line.split()[1].partition("@")[0] for line in symbols.stdout.splitlines()}
+    assert "clock_gettime" in asked
+    assert not asked & set(OF_THE_TIME_OF_DAY)
 
 
 # ---- What a host runs out of ----
