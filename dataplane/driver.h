@@ -34,7 +34,9 @@ class Driver {
   // system call. A driver that cannot tell says false.
   virtual bool receive_drained() const { return false; }
   // Sends packets from the front; returns how many were taken (the rest: "try again"). A packet that the kernel
-  // refuses for good (no route, too large) counts as taken and as an error: loss recovery deals with it.
+  // refuses for good (no route, too large) counts as taken and as an error: loss recovery deals with it. What was not
+  // taken is offered again, in the same order and before anything else: a driver with several paths may have sent
+  // some of it ahead.
   virtual size_t SendBurst(std::span<const Transmit> packets) = 0;
 
   virtual Address local_address() const = 0;
@@ -42,6 +44,8 @@ class Driver {
   virtual uint32_t max_datagram_bytes() const = 0;
   // File descriptors that become readable when something arrives; empty: poll only.
   virtual std::span<const int> poll_fds() const { return {}; }
+  // The descriptor that becomes writable when SendBurst may take what it left behind; -1: none, ask by time.
+  virtual int blocked_fd() const { return poll_fds().empty() ? -1 : poll_fds()[0]; }
   // When a driver holds packets back (faults, relays): when it wants ReceiveBurst or SendBurst called again.
   virtual TimePoint next_deadline() const { return kNever; }
   virtual DriverCounters counters() const = 0;

@@ -12,6 +12,27 @@
 namespace forgive {
 namespace {
 
+uint32_t PathsOf(const EngineOptions& options) {
+  return options.transport.path_policy == PathPolicy::kSingle ? 1 : options.transport.paths;
+}
+
+// False: the driver cannot give the transport the paths that it is to spray over.
+bool CheckPaths(const EngineOptions& options, std::string* error) {
+  const uint32_t paths = PathsOf(options);
+  if (paths == 1) return true;
+  const std::string setting = "FORGIVE_PATHS=" + std::to_string(paths);
+  if (paths == 0 || paths > kMostUdpPaths) {
+    *error = setting + ": accepted: an integer from 1 to " + std::to_string(kMostUdpPaths);
+  } else if (options.driver == "dpdk") {
+    *error = setting + ": FORGIVE_DRIVER=dpdk has one path: choose udp or uring, or unset FORGIVE_PATHS";
+  } else if (!options.relay.empty()) {
+    *error = setting + ": a relay (FORGIVE_RELAY) is one path: unset FORGIVE_PATHS";
+  } else {
+    return true;
+  }
+  return false;
+}
+
 // A driver over kernel UDP sockets: udp or uring.
 std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const DeviceOptions& device,
                                          std::string* error) {
@@ -20,6 +41,7 @@ std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const Dev
   udp.local_address = device.local_address;
   udp.port_low = device.port_low;
   udp.port_high = device.port_high;
+  udp.paths = PathsOf(options);
   udp.dscp_data = options.dscp_data;
   udp.dscp_control = options.dscp_control;
   udp.dscp_trimmed = options.dscp_trimmed;
@@ -82,6 +104,8 @@ std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device
   std::unique_ptr<Driver> driver;
   if (options.driver_factory) {
     driver = options.driver_factory(device, options, error);
+  } else if (!CheckPaths(options, error)) {
+    return nullptr;
   } else if (options.driver == "udp" || options.driver == "uring") {
     driver = MakeKernelDriver(options, device, error);
   } else if (options.driver == "dpdk") {

@@ -42,6 +42,7 @@ class FaultDriver final : public Driver {
   Address local_address() const override { return inner_->local_address(); }
   uint32_t max_datagram_bytes() const override { return inner_->max_datagram_bytes(); }
   std::span<const int> poll_fds() const override { return inner_->poll_fds(); }
+  int blocked_fd() const override { return inner_->blocked_fd(); }
   TimePoint next_deadline() const override;
   DriverCounters counters() const override {
     DriverCounters counters = inner_->counters();

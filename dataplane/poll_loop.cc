@@ -105,6 +105,8 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
     device->first_poll_fd = poll_fds_.size();
     for (int fd : device->driver->poll_fds()) poll_fds_.push_back({fd, POLLIN, 0});
     device->has_poll_fds = poll_fds_.size() > device->first_poll_fd;
+    device->blocked_poll_fd = poll_fds_.size();
+    poll_fds_.push_back({-1, POLLOUT, 0});
     every_device_has_fds_ = every_device_has_fds_ && device->has_poll_fds;
     devices_.push_back(std::move(device));
   }
@@ -349,12 +351,10 @@ void PollLoop::Sleep(TimePoint deadline) {
   const bool take_datagrams = ledger_waiting_.empty();
   for (const std::unique_ptr<Device>& device : devices_) {
     if (!device->has_poll_fds) continue;
-    const size_t count = device->driver->poll_fds().size();
-    for (size_t i = 0; i < count; ++i) {
-      const bool writable = i == 0 && device->next != device->end;
-      poll_fds_[device->first_poll_fd + i].events =
-          static_cast<short>((take_datagrams ? POLLIN : 0) | (writable ? POLLOUT : 0));
+    for (size_t i = device->first_poll_fd; i < device->blocked_poll_fd; ++i) {
+      poll_fds_[i].events = static_cast<short>(take_datagrams ? POLLIN : 0);
     }
+    poll_fds_[device->blocked_poll_fd].fd = device->next != device->end ? device->driver->blocked_fd() : -1;
   }
   timespec timeout{};
   if (deadline != kNever) {

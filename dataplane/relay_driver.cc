@@ -55,6 +55,7 @@ class RelayDriver final : public Driver {
     return inner > kRelayPrefixBytes ? inner - kRelayPrefixBytes : 0;
   }
   std::span<const int> poll_fds() const override { return inner_->poll_fds(); }
+  int blocked_fd() const override { return inner_->blocked_fd(); }
   TimePoint next_deadline() const override { return inner_->next_deadline(); }
   DriverCounters counters() const override {
     DriverCounters counters = inner_->counters();

@@ -5,10 +5,12 @@
 #include <netinet/udp.h>
 
 #include <algorithm>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 
 #include "dataplane/socket_address.h"
+#include "transport/check.h"
 
 #ifndef UDP_SEGMENT
 #define UDP_SEGMENT 103
@@ -25,6 +27,22 @@ constexpr uint32_t kMaxSegmentedBytes = 65000;
 
 uint32_t PacketBytes(const Transmit& packet) { return packet.header_length + packet.payload_length; }
 
+// Some packets of a burst, in its order: those of one path.
+class Picked {
+ public:
+  Picked(const Transmit* packets, std::span<const uint8_t> places) : packets_(packets), places_(places) {}
+
+  const Transmit& operator[](size_t i) const { return packets_[places_[i]]; }
+  size_t size() const { return places_.size(); }
+  Picked first(size_t count) const { return {packets_, places_.first(count)}; }
+  Picked subspan(size_t offset) const { return {packets_, places_.subspan(offset)}; }
+  Picked subspan(size_t offset, size_t count) const { return {packets_, places_.subspan(offset, count)}; }
+
+ private:
+  const Transmit* packets_;
+  std::span<const uint8_t> places_;
+};
+
 }  // namespace
 
 SendLane::SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, std::unique_ptr<MessageSender> sender)
@@ -32,9 +50,15 @@ SendLane::SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, s
       dscp_control_(options.dscp_control),
       sockets_(sockets),
       sender_(std::move(sender)),
-      segmentation_(sockets->segmentation) {}
+      segmentation_(sockets->segmentation),
+      paths_(static_cast<uint32_t>(1 + sockets->more_paths.size())) {
+  FORGIVE_CHECK(paths_ <= kMostUdpPaths);
+  path_fds_[0] = sockets->udp.get();
+  for (uint32_t path = 1; path < paths_; ++path) path_fds_[path] = sockets->more_paths[path - 1].get();
+}
 
-size_t SendLane::RunLength(std::span<const Transmit> packets) const {
+template <typename Packets>
+size_t SendLane::RunLength(const Packets& packets) const {
   const Transmit& first = packets[0];
   const uint32_t segment = PacketBytes(first);
   uint32_t total = segment;
@@ -95,7 +119,8 @@ void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_
   messages_[message].msg_hdr.msg_controllen = used;
 }
 
-void SendLane::FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector) {
+template <typename Packets>
+void SendLane::FillMessage(const Packets& packets, size_t count, size_t message, size_t* vector) {
   msghdr& header = messages_[message].msg_hdr;
   header = msghdr{};
   header.msg_iov = &vectors_[*vector];
@@ -113,7 +138,8 @@ void SendLane::FillMessage(std::span<const Transmit> packets, size_t count, size
   packets_in_message_[message] = count;
 }
 
-size_t SendLane::SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result,
+template <typename Packets>
+size_t SendLane::SendMessages(const Packets& packets, int fd, bool segmented, SendResult* result,
                               size_t* refused_run) {
   size_t taken = 0;
   bool retried = false;
@@ -121,13 +147,12 @@ size_t SendLane::SendMessages(std::span<const Transmit> packets, bool segmented,
     size_t messages = 0;
     size_t vector = 0;
     for (size_t next = taken; next < packets.size() && next - taken < kSendBatch;) {
-      const std::span<const Transmit> rest =
-          packets.subspan(next, std::min(packets.size() - next, kSendBatch - (next - taken)));
+      const Packets rest = packets.subspan(next, std::min(packets.size() - next, kSendBatch - (next - taken)));
       const size_t run = segmented ? RunLength(rest) : 1;
       FillMessage(rest, run, messages++, &vector);
       next += run;
     }
-    const int sent = sender_->Send(sockets_->udp.get(), std::span(messages_).first(messages));
+    const int sent = sender_->Send(fd, std::span(messages_).first(messages));
     for (int i = 0; i < sent; ++i) taken += packets_in_message_[static_cast<size_t>(i)];
     if (sent > 0) {
       retried = false;
@@ -147,12 +172,13 @@ size_t SendLane::SendMessages(std::span<const Transmit> packets, bool segmented,
   return taken;
 }
 
-size_t SendLane::SendBurst(std::span<const Transmit> packets) {
+template <typename Packets>
+size_t SendLane::SendBy(int fd, const Packets& packets) {
   size_t taken = 0;
   while (taken < packets.size()) {
     SendResult result = SendResult::kTryAgain;
     size_t run = 0;
-    taken += SendMessages(packets.subspan(taken), segmentation_, &result, &run);
+    taken += SendMessages(Packets(packets.subspan(taken)), fd, segmentation_, &result, &run);
     if (taken == packets.size() || result == SendResult::kTryAgain) break;
     if (run == 1) {
       ++send_errors_;
@@ -162,8 +188,8 @@ size_t SendLane::SendBurst(std::span<const Transmit> packets) {
     // A segmented message was refused. If its packets leave singly, the path cannot segment (EIO, EINVAL: no
     // checksum offload, an old kernel): never again. If they do not either, they are refused for themselves.
     const bool cannot_segment = refused_errno_ == EIO || refused_errno_ == EINVAL || refused_errno_ == EOPNOTSUPP;
-    const std::span<const Transmit> packets_of_run = packets.subspan(taken, run);
-    const size_t alone = SendMessages(packets_of_run.first(1), false, &result, &run);
+    const Packets packets_of_run = packets.subspan(taken, run);
+    const size_t alone = SendMessages(Packets(packets_of_run.first(1)), fd, false, &result, &run);
     if (alone == 1) {
       // Else it was for want of memory: the next one may be segmented again.
       if (cannot_segment) segmentation_ = false;
@@ -175,6 +201,44 @@ size_t SendLane::SendBurst(std::span<const Transmit> packets) {
     ++taken;
   }
   return taken;
+}
+
+uint64_t SendLane::SprayWindow(std::span<const Transmit> window, uint64_t sent) {
+  std::array<std::array<uint8_t, kSendBatch>, kMostUdpPaths> places;
+  std::array<size_t, kMostUdpPaths> counts{};
+  for (size_t i = 0; i < window.size(); ++i) {
+    if ((sent >> i & 1) != 0) continue;
+    FORGIVE_CHECK(window[i].path < paths_);
+    const size_t path = window[i].path;
+    places[path][counts[path]++] = static_cast<uint8_t>(i);
+  }
+  for (uint32_t path = 0; path < paths_; ++path) {
+    if (counts[path] == 0) continue;
+    const auto own = std::span<const uint8_t>(places[path]).first(counts[path]);
+    const size_t left = SendBy(path_fds_[path], Picked(window.data(), own));
+    for (const uint8_t place : own.first(left)) sent |= uint64_t{1} << place;
+  }
+  return sent;
+}
+
+size_t SendLane::Spray(std::span<const Transmit> packets) {
+  static_assert(kSendBatch == 64, "sent_ahead_ has a bit for each");
+  size_t taken = 0;
+  while (taken < packets.size()) {
+    const std::span<const Transmit> window = packets.subspan(taken, std::min(packets.size() - taken, kSendBatch));
+    const uint64_t sent = SprayWindow(window, sent_ahead_);
+    const size_t prefix = std::min<size_t>(static_cast<size_t>(std::countr_one(sent)), window.size());
+    sent_ahead_ = prefix == kSendBatch ? 0 : sent >> prefix;
+    taken += prefix;
+    if (prefix == window.size()) continue;
+    blocked_path_ = window[prefix].path;
+    break;
+  }
+  return taken;
+}
+
+size_t SendLane::SendBurst(std::span<const Transmit> packets) {
+  return paths_ == 1 ? SendBy(path_fds_[0], packets) : Spray(packets);
 }
 
 }  // namespace forgive

@@ -26,8 +26,11 @@ class SendLane {
   // `sockets` must outlive the lane.
   SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, std::unique_ptr<MessageSender> sender);
 
-  // As Driver::SendBurst.
+  // As Driver::SendBurst. With several paths the packets of each are put together, so that they leave segmented: a
+  // packet of a path may leave before an older one of another.
   size_t SendBurst(std::span<const Transmit> packets);
+  // The socket that had no room for what the last SendBurst left behind.
+  int blocked_fd() const { return path_fds_[blocked_path_]; }
 
   // False as soon as a path was found that cannot segment.
   bool segmentation() const { return segmentation_; }
@@ -39,20 +42,35 @@ class SendLane {
   };
   enum class SendResult : uint8_t { kTryAgain, kRefused };
 
+  // `Packets` is a span, or what was picked out of one (send_lane.cc).
+
   // How many packets from the front can leave as one segmented message.
-  size_t RunLength(std::span<const Transmit> packets) const;
+  template <typename Packets>
+  size_t RunLength(const Packets& packets) const;
   // Fills one message of `count` packets; uses 2 * count vectors from *vector on.
-  void FillMessage(std::span<const Transmit> packets, size_t count, size_t message, size_t* vector);
+  template <typename Packets>
+  void FillMessage(const Packets& packets, size_t count, size_t message, size_t* vector);
   void FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message);
   bool LeavesByChoice(const Address& destination) const;
-  // Sends the packets as `limit` packets a message allow; returns how many were taken before an error in *result.
-  size_t SendMessages(std::span<const Transmit> packets, bool segmented, SendResult* result, size_t* refused_run);
+  // Returns how many were taken before an error in *result.
+  template <typename Packets>
+  size_t SendMessages(const Packets& packets, int fd, bool segmented, SendResult* result, size_t* refused_run);
+  // Returns how many were taken before the socket had no room.
+  template <typename Packets>
+  size_t SendBy(int fd, const Packets& packets);
+  size_t Spray(std::span<const Transmit> packets);
+  // Sends those of the window that are not in `sent` yet; returns `sent` with those that left now.
+  uint64_t SprayWindow(std::span<const Transmit> window, uint64_t sent);
 
   uint8_t dscp_data_;
   uint8_t dscp_control_;
   const UdpSockets* sockets_;
   std::unique_ptr<MessageSender> sender_;
   bool segmentation_;
+  uint32_t paths_;
+  std::array<int, kMostUdpPaths> path_fds_{};
+  size_t blocked_path_ = 0;
+  uint64_t sent_ahead_ = 0;  // bit i: the packet i places behind the next one that is offered has left already
   int refused_errno_ = 0;  // why the last message was refused
   uint64_t send_errors_ = 0;
   std::array<mmsghdr, kSendBatch> messages_{};

@@ -52,6 +52,7 @@ class SocketDriver final : public Driver {
   Address local_address() const override { return sockets_.local; }
   uint32_t max_datagram_bytes() const override { return max_datagram_bytes_; }
   std::span<const int> poll_fds() const override { return std::span(poll_fds_).first(raw_lane_ ? 2 : 1); }
+  int blocked_fd() const override { return send_lane_.blocked_fd(); }
   DriverCounters counters() const override;
   std::string description() const override;
 
@@ -92,6 +93,11 @@ std::string SocketDriver::description() const {
             " KiB wanted (raise net.core.rmem_max or give CAP_NET_ADMIN)";
   }
   if (sockets_.leave_by != 0) text += ", leaving by it (other interfaces share its subnet)";
+  if (!sockets_.more_ports.empty()) {
+    text += ", " + std::to_string(sockets_.more_ports.size() + 1) + " paths (also from ports";
+    for (const uint16_t port : sockets_.more_ports) text += " " + std::to_string(port);
+    text += ")";
+  }
   text += send_lane_.segmentation() ? ", UDP_SEGMENT" : ", no UDP_SEGMENT";
   text += sockets_.coalescing ? ", UDP_GRO" : ", no UDP_GRO";
   if (sockets_.raw.valid()) {

@@ -18,10 +18,14 @@ enum class RawPath : uint8_t {
   kAlways,  // tests
 };
 
+// Each path is a socket with a source port of its own, by which the fabric's ECMP tells the paths apart.
+inline constexpr uint32_t kMostUdpPaths = 8;
+
 struct UdpDriverOptions {
   std::string local_address;  // numeric; link-local with %scope
   uint16_t port_low = 0;      // 0: any port
   uint16_t port_high = 0;
+  uint32_t paths = 1;  // at most kMostUdpPaths; Transmit::path is below it
   uint8_t dscp_data = 10;
   uint8_t dscp_control = 46;
   uint8_t dscp_trimmed = 11;

@@ -45,6 +45,8 @@ std::vector<sock_filter> WholePacketFilter() {
   };
 }
 
+std::vector<sock_filter> NoPacketFilter() { return {Statement(BPF_RET | BPF_K, 0)}; }
+
 std::vector<sock_filter> CutPacketFilter(bool ipv6, uint16_t port) {
   // X: where the UDP header begins. M[0]: what it should be, M[1]: the UDP length, of UDP header, headers and
   // payload.

@@ -17,6 +17,8 @@ namespace forgive {
 
 // For the UDP socket: drops exactly the cut packets; its data begin at the UDP header.
 std::vector<sock_filter> WholePacketFilter();
+// For a socket that only sends: drops everything.
+std::vector<sock_filter> NoPacketFilter();
 // For a raw IPPROTO_UDP socket: passes exactly the cut packets to `port`; the data of an IPv4 one begin at the IP
 // header, those of an IPv6 one at the UDP header.
 std::vector<sock_filter> CutPacketFilter(bool ipv6, uint16_t port);

@@ -77,23 +77,35 @@ bool Bind(const UdpDriverOptions& options, int fd, Address* local, std::string* 
   return false;
 }
 
+// What every socket that sends has, whether it receives or not.
+bool SetSendOptions(bool ipv6, int fd) {
+  SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
+  // PROBE sets DF and ignores the path MTU that ICMP tells: the handshake found the size, and a forged ICMP message
+  // must not make the kernel refuse it.
+  if (!ipv6) return SetInt(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
+  SetInt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
+  return SetInt(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && SetInt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
+}
+
 bool SetCommonOptions(const UdpDriverOptions& options, UdpSockets* sockets, std::string* error) {
   const int fd = sockets->udp.get();
   sockets->receive_buffer_bytes = SetBuffer(fd, SO_RCVBUFFORCE, SO_RCVBUF, options.receive_buffer_bytes);
-  SetBuffer(fd, SO_SNDBUFFORCE, SO_SNDBUF, kSendBufferBytes);
   SetInt(fd, SOL_SOCKET, SO_RXQ_OVFL, 1);
-  // PROBE sets DF and ignores the path MTU that ICMP tells: the handshake found the size, and a forged ICMP message
-  // must not make the kernel refuse it.
-  bool ok;
-  if (sockets->ipv6) {
-    ok = SetInt(fd, IPPROTO_IPV6, IPV6_V6ONLY, 1) && SetInt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1) &&
-         SetInt(fd, IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_PROBE);
-    SetInt(fd, IPPROTO_IPV6, IPV6_DONTFRAG, 1);
-  } else {
-    ok = SetInt(fd, IPPROTO_IP, IP_RECVTOS, 1) && SetInt(fd, IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_PROBE);
-  }
+  const bool ok = SetSendOptions(sockets->ipv6, fd) && (sockets->ipv6 ? SetInt(fd, IPPROTO_IPV6, IPV6_RECVTCLASS, 1)
+                                                                      : SetInt(fd, IPPROTO_IP, IP_RECVTOS, 1));
   if (!ok) *error = "UDP socket on " + options.local_address + ": " + std::strerror(errno) + " (ECN or DF)";
   return ok;
+}
+
+// The kernel refuses UDP_SEGMENT without checksums; where it is not used they are only a cost, as the payload has its
+// own CRC.
+void LeaveOutChecksums(const UdpSockets& sockets, int fd) {
+  if (sockets.segmentation) return;
+  if (sockets.ipv6) {
+    SetInt(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1);
+  } else {
+    SetInt(fd, SOL_SOCKET, SO_NO_CHECK, 1);
+  }
 }
 
 void SetOffloads(const UdpDriverOptions& options, UdpSockets* sockets) {
@@ -101,14 +113,49 @@ void SetOffloads(const UdpDriverOptions& options, UdpSockets* sockets) {
   // Setting 0 asks only whether the kernel knows the option; sizes go with each message.
   sockets->segmentation = options.segmentation && SetInt(fd, IPPROTO_UDP, UDP_SEGMENT, 0);
   sockets->coalescing = options.coalescing && SetInt(fd, IPPROTO_UDP, UDP_GRO, 1);
-  // The kernel refuses UDP_SEGMENT without checksums; where it is not used they are only a cost, as the payload
-  // has its own CRC.
-  if (sockets->ipv6) {
-    SetInt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
-    if (!sockets->segmentation) SetInt(fd, IPPROTO_UDP, UDP_NO_CHECK6_TX, 1);
-  } else if (!sockets->segmentation) {
-    SetInt(fd, SOL_SOCKET, SO_NO_CHECK, 1);
+  if (sockets->ipv6) SetInt(fd, IPPROTO_UDP, UDP_NO_CHECK6_RX, 1);
+  LeaveOutChecksums(*sockets, fd);
+}
+
+bool OpenSocket(bool ipv6, UniqueFd* out, std::string* error) {
+  *out = UniqueFd(socket(ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  if (out->valid()) return true;
+  *error = std::string("UDP socket: ") + std::strerror(errno) + ": raise the limit of open files (ulimit -n)";
+  return false;
+}
+
+uint16_t BoundPort(int fd) {
+  sockaddr_storage bound{};
+  socklen_t length = sizeof(bound);
+  getsockname(fd, reinterpret_cast<sockaddr*>(&bound), &length);
+  return AddressPort(ToAddress(reinterpret_cast<const sockaddr*>(&bound)));
+}
+
+// A socket that only sends: it has a port of its own on the device's address, and what others send there it drops.
+bool OpenPath(const UdpDriverOptions& options, const UdpSockets& sockets, UniqueFd* out, std::string* error) {
+  if (!OpenSocket(sockets.ipv6, out, error)) return false;
+  const int fd = out->get();
+  if (!SetSendOptions(sockets.ipv6, fd) || !AttachFilter(fd, NoPacketFilter())) {
+    *error = "UDP socket on " + options.local_address + ": " + std::strerror(errno) + " (DF or filter)";
+    return false;
   }
+  LeaveOutChecksums(sockets, fd);
+  Address local = sockets.local;
+  return Bind(options, fd, &local, error);
+}
+
+bool OpenMorePaths(const UdpDriverOptions& options, UdpSockets* sockets, std::string* error) {
+  for (uint32_t path = 1; path < options.paths; ++path) {
+    UniqueFd fd;
+    if (!OpenPath(options, *sockets, &fd, error)) {
+      *error = "path " + std::to_string(path + 1) + " of FORGIVE_PATHS=" + std::to_string(options.paths) +
+               " has no port of its own: " + *error;
+      return false;
+    }
+    sockets->more_ports.push_back(BoundPort(fd.get()));
+    sockets->more_paths.push_back(std::move(fd));
+  }
+  return true;
 }
 
 // Opens the raw socket and moves cut packets to it. Fails only on errors that are not a matter of permission.
@@ -160,12 +207,7 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
     return false;
   }
   out->ipv6 = AddressFamily(out->local) == AF_INET6;
-  out->udp = UniqueFd(socket(out->ipv6 ? AF_INET6 : AF_INET, SOCK_DGRAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
-  if (!out->udp.valid()) {
-    *error = std::string("UDP socket: ") + std::strerror(errno) + ": raise the limit of open files (ulimit -n)";
-    return false;
-  }
-  if (!SetCommonOptions(options, out, error)) return false;
+  if (!OpenSocket(out->ipv6, &out->udp, error) || !SetCommonOptions(options, out, error)) return false;
   SetOffloads(options, out);
   if (!Bind(options, out->udp.get(), &out->local, error)) return false;
   sockaddr_storage bound{};
@@ -178,6 +220,7 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
     return false;
   }
   out->leave_by = InterfaceOfSharedSubnet(out->local, &out->local_hosts);
+  if (!OpenMorePaths(options, out, error)) return false;
   const bool raw =
       options.raw_path == RawPath::kAlways || (options.raw_path == RawPath::kAuto && out->interface != "lo");
   return !raw || OpenRawPath(out, error);

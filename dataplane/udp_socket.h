@@ -26,7 +26,9 @@ class UniqueFd {
 };
 
 struct UdpSockets {
-  UniqueFd udp;
+  UniqueFd udp;                      // receives, and sends path 0
+  std::vector<UniqueFd> more_paths;  // path 1 and on: these only send
+  std::vector<uint16_t> more_ports;  // their source ports
   UniqueFd raw;  // invalid: no raw path
   Address local;
   std::string interface;

@@ -111,6 +111,8 @@ typedef struct forgive_stats_v1 {
   uint64_t proved_by_attributes, proved_by_profiler, proved_by_operators_word;
   uint64_t refused; /* receives in open steps that may not lose bytes; the statistics file says why */
   uint64_t segment_cuts; /* times a connection went on with smaller packets, as the path swallowed longer ones */
+  uint64_t paths;        /* over which each connection sprays (FORGIVE_PATHS) */
+  uint64_t paths_given_up, paths_returned; /* times a connection left a path that lost everything, or took it again */
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);

@@ -13,6 +13,7 @@
 #include "dataplane/parse_fraction.h"
 #include "dataplane/parse_number.h"
 #include "dataplane/socket_address.h"
+#include "dataplane/udp_driver.h"
 #include "plugin/parse.h"
 #include "plugin/settings_check.h"
 
@@ -195,6 +196,19 @@ Outcome PeerTimeout(const std::string& text, Settings* out) {
   return Outcome::kOk;
 }
 
+Outcome PathPolicyName(const std::string& text, Settings* out) {
+  if (text == "single") {
+    out->path_policy = PathPolicy::kSingle;
+  } else if (text == "oblivious") {
+    out->path_policy = PathPolicy::kOblivious;
+  } else if (text == "reps") {
+    out->path_policy = PathPolicy::kReps;
+  } else {
+    return Outcome::kBad;
+  }
+  return Outcome::kOk;
+}
+
 Outcome Restart(const std::string& text, Settings* out) {
   out->engine.transport.congestion_restart = text == "step" ? CongestionRestart::kAtStep : CongestionRestart::kOff;
   return Good(text == "step" || text == "never");
@@ -208,6 +222,10 @@ constexpr Variable kVariables[] = {
      "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},
     {"FORGIVE_PORT_RANGE", "any", "PORT or LOW-HIGH, from 1 to 65535",
      [](const std::string& t, Settings* s) { return Good(ParsePortRange(t, &s->port_low, &s->port_high)); }},
+    {"FORGIVE_PATHS", "1", "an integer from 1 to 8",
+     [](const std::string& t, Settings* s) { return Integer(t, 1, kMostUdpPaths, &s->engine.transport.paths); }},
+    {"FORGIVE_PATH_POLICY", "single, or reps where FORGIVE_PATHS is above 1", "single, oblivious or reps",
+     PathPolicyName},
     {"FORGIVE_MTU", "the device's", "the path's MTU in bytes, from 256 to 65535",
      [](const std::string& t, Settings* s) { return Integer(t, 256, 65535, &s->mtu_bytes); }},
     {"FORGIVE_MAX_PAYLOAD", "4096", "bytes from 16 to 4096 (rounded down to a multiple of 16)", MaxPayload},
@@ -398,6 +416,7 @@ bool ParseSettings(const Environment& environment, Settings* out, std::vector<st
   // A least timeout above the largest one there would be moves it up: who waits that long never backs off.
   Config& transport = out->engine.transport;
   transport.max_rto = std::max(transport.max_rto, transport.min_rto);
+  transport.path_policy = out->path_policy.value_or(transport.paths == 1 ? PathPolicy::kSingle : PathPolicy::kReps);
   return CheckTogether(*out, warnings, error) &&
          (out->statistics_file.empty() || ExpandFileName(environment, &out->statistics_file, error));
 }

@@ -43,6 +43,7 @@ struct Settings {
   uint16_t port_high = 0;
   uint32_t mtu_bytes = 0;  // of the path; 0: the device's
   bool link_rate_set = false;
+  std::optional<PathPolicy> path_policy;  // unset: by the number of paths
 
   // The seed's loss probabilities by class of step.
   Fraction p_low{5000};

@@ -64,6 +64,13 @@ bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings,
     return false;
   }
   const EngineOptions& engine = settings.engine;
+  const bool sprays = engine.transport.path_policy != PathPolicy::kSingle;
+  if (sprays != (engine.transport.paths != 1)) {
+    *error = sprays ? "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8"
+                    : "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset FORGIVE_PATHS=" +
+                          std::to_string(engine.transport.paths);
+    return false;
+  }
   if (engine.dscp_data == engine.dscp_trimmed || engine.dscp_control == engine.dscp_data) {
     *error = "FORGIVE_DSCP_DATA=" + std::to_string(engine.dscp_data) +
              ": must differ from FORGIVE_DSCP_CONTROL and FORGIVE_DSCP_TRIMMED";

@@ -76,6 +76,7 @@ Statistics::Statistics(const Settings& settings, const std::vector<Device>& devi
       budget_unit_(settings.engine.transport.budget_unit == BudgetUnit::kContributions ? FORGIVE_BUDGET_CONTRIBUTIONS
                                                                                        : FORGIVE_BUDGET_BYTES),
       by_operation_(settings.step_by_operation),
+      paths_(settings.engine.transport.paths),
       file_(OpenStatisticsFile(settings.statistics_file)) {
   WriteInit(settings, devices, api_version);
   const BlockedSignals blocked;  // the host's signals are for the host's threads
@@ -95,6 +96,7 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
       .Text("host", host)
       .Number("pid", static_cast<uint64_t>(process_id_))
       .Text("driver", settings.engine.driver)
+      .Number("paths", settings.engine.transport.paths)
       .Text("eligible", facts_->Description())
       .Text("step_stamp", by_operation_ ? "each operation, as the profiler says it"
                                         : "at enqueue where the profiler says it, else at the post");
@@ -251,6 +253,9 @@ void Statistics::FillTotals(forgive_stats_t* out) {
   out->stale_reports = c.stale_reports;
   out->events_full = c.events_full;
   out->segment_cuts = c.segment_cuts;
+  out->paths = paths_;
+  out->paths_given_up = c.paths_given_up;
+  out->paths_returned = c.paths_returned;
   out->not_posted_operator_latch = facts_->refused_posts();
   out->proved_by_attributes = facts_->proved(Proof::kAttributes);
   out->proved_by_profiler = facts_->proved(Proof::kProfiler);

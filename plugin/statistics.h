@@ -63,6 +63,7 @@ class Statistics {
   const uint64_t trace_interval_ns_;
   const uint32_t budget_unit_;
   const bool by_operation_;
+  const uint32_t paths_;  // over which each connection sprays
   int file_ = -1;  // used by the thread only, once it runs
 
   std::mutex mutex_;

@@ -83,7 +83,8 @@ struct Config {
   uint32_t report_every_packets = 16;
   Nanoseconds max_report_delay = Milliseconds(1);  // else a quarter of the RTT
 
-  // Paths of a connection, at most kMaxPaths; one with kSingle. Drivers of kernel sockets have one.
+  // Paths of a connection, at most kMaxPaths; one with kSingle. How many a driver has is its own matter
+  // (dataplane/udp_driver.h: eight).
   PathPolicy path_policy = PathPolicy::kSingle;
   uint32_t paths = 1;
 

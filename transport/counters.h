@@ -36,6 +36,8 @@ struct Counters {
   uint64_t skipped_bytes = 0;  // never sent, as the receiver gave them up (Experiments::early_close)
   uint64_t timeouts = 0;
   uint64_t segment_cuts = 0;     // connections' segments became smaller, as the path swallowed longer packets
+  uint64_t paths_given_up = 0;   // of connections that spray: nothing came through by them
+  uint64_t paths_returned = 0;   // something did again
   uint64_t lost_by_request = 0;  // packets
   uint64_t lost_by_rack = 0;     // packets
   uint64_t mode_changes = 0;

@@ -14,10 +14,12 @@ namespace forgive {
 //
 // kReps follows REPS (Recycled Entropies for Packet Spraying, 2024): a path whose packet was acknowledged without a
 // mark is used again, once for each such acknowledgement, the oldest first; where none waits, the next of all in turn
-// is tried. At most eight wait, as in the paper: a newer one takes the oldest one's place. Its freezing mode is not
-// built: a path that loses everything is tried again in its turn.
+// is tried. At most eight wait, as in the paper: a newer one takes the oldest one's place. Paths that
+// lose everything are not its matter (transport/path_health.h).
 class PathSelector {
  public:
+  static constexpr uint32_t kWaiting = 8;
+
   // `seed` chooses the path that is first in turn, so that connections do not step through the paths together.
   PathSelector(PathPolicy policy, uint32_t paths, uint64_t seed);
 
@@ -27,8 +29,6 @@ class PathSelector {
   void OnArrived(uint16_t path, bool marked);
 
  private:
-  static constexpr uint32_t kWaiting = 8;
-
   uint16_t NextInTurn();
 
   PathPolicy policy_;

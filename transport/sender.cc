@@ -78,6 +78,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       events_(events),
       paths_(static_cast<uint16_t>(config.path_policy == PathPolicy::kSingle ? 1 : config.paths)),
       path_selector_(config.path_policy, config.paths, connection_id),
+      path_health_(paths_),
       black_hole_(max_payload),
       ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_,
               SentRanges::RecutReserve(MostOutstanding(config, max_payload, scoreboard_bytes),
@@ -152,7 +153,7 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
   if (!pacer_.MaySend(now, candidate.wire_bytes)) return false;
   pacer_.OnSent(candidate.wire_bytes);
 
-  const uint16_t path = paths_ == 1 ? uint16_t{0} : path_selector_.Next();
+  const uint16_t path = paths_ == 1 ? uint16_t{0} : NextPath();
   const uint64_t number = next_packet_number_++;
   const SegmentPlace& place = candidate.place;
   const SentMessage& message = ranges_.message(place.message);
@@ -426,6 +427,7 @@ void Sender::OnTimeout(TimePoint now) {
     const TimePoint base = TimeoutBaseOf(path);
     if (base == kNever || base + waited > now) continue;
     length = std::max(length, ranges_.OldestLength(path));
+    if (paths_ != 1) JudgeSilence(path, now);
     // What went out with the oldest, and what has waited as long itself: of a window that was sent over many RTTs each
     // would else take a timeout of its own, and nothing could be sent again before the window has room.
     const TimePoint with_oldest = ranges_.OldestSent(path) + rtt_.smoothed();

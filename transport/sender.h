@@ -14,6 +14,7 @@
 #include "transport/counters.h"
 #include "transport/event.h"
 #include "transport/pacer.h"
+#include "transport/path_health.h"
 #include "transport/path_selection.h"
 #include "transport/requests.h"
 #include "transport/rtt.h"
@@ -152,6 +153,8 @@ class Sender {
   void UpdateTimeoutBase();
   TimePoint NextTimeout() const;
   bool TakeEcho(uint64_t number);
+  uint16_t NextPath();
+  void JudgeSilence(uint16_t path, TimePoint now);
   uint64_t GoBack(uint64_t packet_number);
   void OnTimeout(TimePoint now);
   void JudgePath(uint32_t length, Nanoseconds waited);
@@ -168,6 +171,7 @@ class Sender {
 
   const uint16_t paths_;
   PathSelector path_selector_;
+  PathHealth path_health_;
   BlackHoleDetector black_hole_;
   SentRanges ranges_;
   Pacer pacer_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-// A sender's timeouts over many paths, what a sprayed packet's echo says, go-back-N's return, and black holes.
+// A sender's timeouts over many paths, what a sprayed packet's echo says, dead paths, go-back-N's return, and black
+// holes.
 #include <algorithm>
 
 #include "transport/sender.h"
@@ -24,6 +25,30 @@ void Sender::UpdateTimeoutBase() {
 TimePoint Sender::NextTimeout() const {
   const TimePoint base = ranges_.nothing_outstanding() ? kNever : TimeoutBase();
   return base == kNever ? kNever : base + rto();
+}
+
+// The next packet's, with several: those that lose everything are left out.
+uint16_t Sender::NextPath() {
+  uint16_t path = path_selector_.Next();
+  const uint32_t given_up = path_health_.given_up();
+  if (given_up == 0) return path;
+  // Those that wait, and then one turn of all: one of them is not given up.
+  for (uint32_t tries = PathSelector::kWaiting + paths_; tries != 0; --tries) {
+    if (path_health_.MayTake(path, ranges_.LastProgress(path))) break;
+    path = path_selector_.Next();
+  }
+  counters_->paths_returned += given_up - path_health_.given_up();
+  return path;
+}
+
+// Whether the path, which has timed out, loses everything.
+void Sender::JudgeSilence(uint16_t path, TimePoint now) {
+  const uint32_t before = path_health_.given_up();
+  if (path_health_.OnTimeout(path, now, ranges_.LastProgress(path))) {
+    ++counters_->paths_given_up;
+  } else {
+    counters_->paths_returned += before - path_health_.given_up();
+  }
 }
 
 // Whether the path loses packets, or swallows those of a size.

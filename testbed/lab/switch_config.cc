@@ -59,6 +59,10 @@ std::string ReadLine(const std::string& key, const std::string& value, const std
     config->line = value;
     return "";
   }
+  if (key == "uplink") {
+    config->uplinks.push_back(value);
+    return "";
+  }
   if (key == "port") {
     SwitchPort port{value, {}};
     if (!ParseEthernetAddress(second, &port.host_address)) return "needs an interface and an Ethernet address";
@@ -66,9 +70,9 @@ std::string ReadLine(const std::string& key, const std::string& value, const std
     return "";
   }
   std::uint64_t number = 0;
-  if (key == "virtual_queue") {
+  if (key == "virtual_queue" || key == "routed") {
     if (!ParseNumber(value, 0, 1, &number)) return "must be 0 or 1";
-    config->virtual_queue = number == 1;
+    (key == "routed" ? config->routed : config->virtual_queue) = number == 1;
     return "";
   }
   if (key == "drain_bytes_per_second") {
@@ -117,8 +121,9 @@ std::string ReadSwitchConfig(const std::string& path, SwitchConfig* config) {
   const forgive_switch_parameters& parameters = config->parameters;
   if (config->pins.empty()) return path + ": pins is missing";
   if (config->trims_log.empty()) return path + ": trims_log is missing";
-  if (config->ports.empty()) return path + ": port is missing";
-  if (config->ports.size() > FORGIVE_SWITCH_MAX_PORTS) {
+  if (config->ports.empty() && config->uplinks.empty()) return path + ": port is missing";
+  if (!config->uplinks.empty() && !config->routed) return path + ": uplink needs routed 1";
+  if (config->ports.size() + config->uplinks.size() > FORGIVE_SWITCH_MAX_PORTS) {
     return path + ": at most " + std::to_string(FORGIVE_SWITCH_MAX_PORTS) + " ports";
   }
   if (parameters.trim_length == 0) return path + ": trim_length is missing";

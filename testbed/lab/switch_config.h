@@ -22,7 +22,10 @@ struct SwitchConfig {
   std::string trims_log;  // a file
   std::string line;       // interface of the delay line; empty: none
   bool virtual_queue = false;
-  std::vector<SwitchPort> ports;
+  // The kernel's routes forward, not the program: it only queues, at the egress hook of ports and uplinks.
+  bool routed = false;
+  std::vector<SwitchPort> ports;     // to hosts
+  std::vector<std::string> uplinks;  // interfaces to other switches; only of a routed one
   forgive_switch_parameters parameters{};
 };
 

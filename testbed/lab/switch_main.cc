@@ -6,6 +6,7 @@
 #include <bpf/bpf.h>
 #include <bpf/btf.h>
 #include <bpf/libbpf.h>
+#include <fcntl.h>
 #include <net/if.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
@@ -89,24 +90,34 @@ std::uint64_t AddressKey(const SwitchPort& port) {
   return key;
 }
 
+// The counters of an interface, and its imagined queue where there is one.
+bool FillQueue(const Object& object, std::uint32_t ifindex, std::size_t processors) {
+  const std::vector<forgive_port_counters> none(processors);
+  const int queues = MapDescriptor(object, "virtual_queues");
+  const forgive_virtual_queue empty{};
+  return ifindex != 0 &&
+         bpf_map_update_elem(MapDescriptor(object, "counters"), &ifindex, none.data(), BPF_ANY) == 0 &&
+         (queues < 0 || bpf_map_update_elem(queues, &ifindex, &empty, BPF_ANY) == 0);
+}
+
 // Fills the maps of a loaded switch; false with errno set if an interface or a map is not there.
 bool FillMaps(const Object& object, SwitchConfig* config) {
-  const int processors = libbpf_num_possible_cpus();
-  if (processors <= 0) return false;
-  const std::vector<forgive_port_counters> none(static_cast<std::size_t>(processors));
+  const int possible = libbpf_num_possible_cpus();
+  if (possible <= 0) return false;
+  const auto processors = static_cast<std::size_t>(possible);
   std::uint32_t index = 0;
   for (const SwitchPort& port : config->ports) {
     const std::uint32_t ifindex = if_nametoindex(port.interface.c_str());
     const std::uint64_t key = AddressKey(port);
-    if (ifindex == 0 || bpf_map_update_elem(MapDescriptor(object, "addresses"), &key, &ifindex, BPF_ANY) != 0 ||
-        bpf_map_update_elem(MapDescriptor(object, "ports"), &index, &ifindex, BPF_ANY) != 0 ||
-        bpf_map_update_elem(MapDescriptor(object, "counters"), &ifindex, none.data(), BPF_ANY) != 0) {
+    if (!FillQueue(object, ifindex, processors) ||
+        bpf_map_update_elem(MapDescriptor(object, "addresses"), &key, &ifindex, BPF_ANY) != 0 ||
+        bpf_map_update_elem(MapDescriptor(object, "ports"), &index, &ifindex, BPF_ANY) != 0) {
       return false;
     }
-    const int queues = MapDescriptor(object, "virtual_queues");
-    const forgive_virtual_queue empty{};
-    if (queues >= 0 && bpf_map_update_elem(queues, &ifindex, &empty, BPF_ANY) != 0) return false;
     ++index;
+  }
+  for (const std::string& uplink : config->uplinks) {
+    if (!FillQueue(object, if_nametoindex(uplink.c_str()), processors)) return false;
   }
   if (!config->line.empty()) {
     config->parameters.line_ifindex = if_nametoindex(config->line.c_str());
@@ -133,32 +144,47 @@ bool Attach(const Object& object, const std::string& interface, const char* prog
 }
 
 bool AttachAll(const Object& object, const SwitchConfig& config) {
+  // Where the kernel routes, a frame enters by a program only to be delayed, and what comes from the line is routed.
+  const bool enters = !config.routed || !config.line.empty();
   for (const SwitchPort& port : config.ports) {
     if (!Attach(object, port.interface, "forgive_egress", BPF_TC_EGRESS) ||
-        !Attach(object, port.interface, "forgive_ingress", BPF_TC_INGRESS)) {
+        (enters && !Attach(object, port.interface, "forgive_ingress", BPF_TC_INGRESS))) {
       return false;
     }
   }
-  return config.line.empty() || Attach(object, config.line, "forgive_line", BPF_TC_INGRESS);
+  for (const std::string& uplink : config.uplinks) {
+    if (!Attach(object, uplink, "forgive_egress", BPF_TC_EGRESS)) return false;
+  }
+  return config.routed || config.line.empty() || Attach(object, config.line, "forgive_line", BPF_TC_INGRESS);
 }
 
 int WriteTrim(void* context, void* data, std::size_t size) {
   if (size < sizeof(forgive_trim_record)) return 0;
   const auto* record = static_cast<const forgive_trim_record*>(data);
-  std::fprintf(static_cast<FILE*>(context), "trim %016llx %u %u %u\n",
-               static_cast<unsigned long long>(record->connection_id), record->message_number,
-               record->offset_in_message, record->payload_length);
+  char line[80];
+  const int length = std::snprintf(line, sizeof line, "trim %016llx %u %u %u\n",
+                                   static_cast<unsigned long long>(record->connection_id), record->message_number,
+                                   record->offset_in_message, record->payload_length);
+  static_cast<std::string*>(context)->append(line, static_cast<std::size_t>(length));
   return 0;
+}
+
+// Whole lines in one call each: several switches may append to one log.
+bool AppendLines(int log, std::string* lines) {
+  const bool done = lines->empty() || write(log, lines->data(), lines->size()) == static_cast<ssize_t>(lines->size());
+  lines->clear();
+  return done;
 }
 
 // Says that the switch is ready, then follows the ring until ended. A look every 10 ms costs less than a wake-up per
 // trim.
 int FollowTrims(const Object& object, const std::string& path, bool true_backlog) {
-  FILE* log = std::fopen(path.c_str(), "ae");
-  if (log == nullptr) return Fail(path);
-  ring_buffer* ring = ring_buffer__new(MapDescriptor(object, "trims"), WriteTrim, log, nullptr);
+  const int log = open(path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0644);
+  if (log < 0) return Fail(path);
+  std::string lines;
+  ring_buffer* ring = ring_buffer__new(MapDescriptor(object, "trims"), WriteTrim, &lines, nullptr);
   if (ring == nullptr) {
-    std::fclose(log);
+    close(log);
     return Fail("the ring of trims");
   }
   std::printf("ready %s\n", true_backlog ? "true" : "virtual");
@@ -169,10 +195,11 @@ int FollowTrims(const Object& object, const std::string& path, bool true_backlog
     last = g_ended != 0;  // one more look after the signal
     const timespec pause{0, kDrainPeriodNs};
     if (!last) nanosleep(&pause, nullptr);
-    if (ring_buffer__consume(ring) > 0 && std::fflush(log) != 0) code = Fail(path);
+    ring_buffer__consume(ring);
+    if (!AppendLines(log, &lines)) code = Fail(path);
   }
   ring_buffer__free(ring);
-  if (std::fclose(log) != 0 && code == 0) code = Fail(path);
+  if (close(log) != 0 && code == 0) code = Fail(path);
   return code;
 }
 

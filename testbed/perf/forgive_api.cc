@@ -93,6 +93,8 @@ std::vector<std::pair<const char*, std::uint64_t>> Fields(const forgive_stats_t&
           FORGIVE_FIELD(signals_ignored),
           FORGIVE_FIELD(timeouts),
           FORGIVE_FIELD(segment_cuts),
+          FORGIVE_FIELD(paths_given_up),
+          FORGIVE_FIELD(paths_returned),
           FORGIVE_FIELD(lost_by_request),
           FORGIVE_FIELD(lost_by_rack),
           FORGIVE_FIELD(mode_changes),

@@ -193,10 +193,10 @@ def restart_switch(lab, rebuild=None):
         system.batch("ip", switch, [
             f"link add {host.port} mtu 9000 type veth peer name fgv0 address {host.ethernet} mtu 9000 netns "
             f"{own.namespace(host.name)}", f"link set {host.port} up"])
-        fabric._build_host(own, host, hosts, parameters)
-        system.batch("tc", switch, fabric._port_queue(host.port, parameters))
+        fabric.build_host(own, host, hosts, parameters)
+        system.batch("tc", switch, fabric.port_queue(host.port, parameters))
     system.unmount(own.pins)
-    _, description["processes"]["log"] = fabric._start(own, switch, "switch", [
+    _, description["processes"]["log"] = fabric.start(own, switch, "switch", [
         os.path.join(description["programs"], "forgive_lab_switch"), "run", os.path.join(own.folder, "switch.conf")])
     with open(own.description, "w", encoding="utf-8") as file:
         json.dump(description, file)

@@ -111,6 +111,25 @@ TEST(Settings, PutEveryValueWhereItBelongs) {
   EXPECT_EQ(nscc.engine.transport.congestion_control, CongestionControlKind::kNscc);
 }
 
+TEST(Settings, SprayByRepsOverSeveralPathsUnlessToldOtherwiseAndNeverOverOne) {
+  const auto policy = [](const Environment& environment) { return Parsed(environment).engine.transport.path_policy; };
+  EXPECT_EQ(policy({}), PathPolicy::kSingle);
+  EXPECT_EQ(policy({{"FORGIVE_PATHS", "1"}}), PathPolicy::kSingle);
+  EXPECT_EQ(policy({{"FORGIVE_PATHS", "8"}}), PathPolicy::kReps);
+  EXPECT_EQ(policy({{"FORGIVE_PATHS", "2"}, {"FORGIVE_PATH_POLICY", "oblivious"}}), PathPolicy::kOblivious);
+  EXPECT_EQ(Parsed({{"FORGIVE_PATHS", "8"}}).engine.transport.paths, 8u);
+  EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", "4"}, {"FORGIVE_PATH_POLICY", "single"}}),
+            "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset FORGIVE_PATHS=4");
+  EXPECT_EQ(ErrorOf({{"FORGIVE_PATH_POLICY", "reps"}}),
+            "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8");
+  for (const char* paths : {"0", "9", "two"}) {
+    EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", paths}}),
+              std::string("FORGIVE_PATHS=") + paths + ": accepted: an integer from 1 to 8");
+  }
+  EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", "2"}, {"FORGIVE_PATH_POLICY", "random"}}),
+            "FORGIVE_PATH_POLICY=random: accepted: single, oblivious or reps");
+}
+
 TEST(Settings, NeverAskForALeastTimeoutAboveTheLargest) {
   const Settings settings = Parsed({{"FORGIVE_RTO_US", "3000000"}});
   EXPECT_EQ(settings.engine.transport.min_rto, Seconds(3));

@@ -47,7 +47,7 @@ class Stats(ctypes.Structure):
         "bad_crc", "out_of_window", "socket_drops", "not_posted_operator_latch", "budget_violations", "send_errors",
         "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full",
         "proved_by_attributes", "proved_by_profiler", "proved_by_operators_word", "refused",
-        "segment_cuts")]
+        "segment_cuts", "paths", "paths_given_up", "paths_returned")]
 
 
 class Range(ctypes.Structure):

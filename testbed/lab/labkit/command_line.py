@@ -9,8 +9,8 @@ import sys
 
 import entry
 
-from . import fabric, report, system
-from .parameters import FIELDS, TRIM_MODES, LabError, Parameters, checked, from_file, read_table
+from . import fabric, leaf_spine, report, system
+from .parameters import FIELDS, LabError, Parameters, checked, from_file, read_table
 
 NUMBER = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
 MOST_DIGITS = 40
@@ -50,7 +50,7 @@ def _parser():
                 up.add_argument(flag, action="store_true", default=None, help=field.metadata["text"])
         else:
             default = "" if field.default is None else f" ({field.default})"
-            up.add_argument(flag, metavar="|".join(TRIM_MODES) if name == "trim_mode" else "N",
+            up.add_argument(flag, metavar="|".join(field.metadata["limits"]) if field.type is str else "N",
                             help=field.metadata["text"] + default)
     execute = commands.add_parser("exec", help="run a command on a host: lab exec h0 -- ping 10.77.0.2")
     execute.add_argument("host", help="h0, h1, ... or burst")
@@ -90,9 +90,11 @@ def _up(arguments, _):
     lab = fabric.Lab(arguments.name)
     parameters = Parameters(**values).with_defaults()
     trims_log = os.path.abspath(arguments.trims_log) if arguments.trims_log else None
-    description = fabric.up(lab, parameters, arguments.build, trims_log)
+    description = fabric.up(lab, parameters, arguments.build, trims_log,
+                            leaf_spine.build if parameters.topology == "leaf-spine" else None)
     queue = "the true backlog" if description["true_backlog"] else "a VIRTUAL queue (it drifts from the true one)"
-    print(f"lab {lab.name} is up: {parameters.hosts} hosts, {parameters.rate_mbps:g} Mbit/s, "
+    shape = f", {report.shape(description['parameters'])}" if parameters.topology != "star" else ""
+    print(f"lab {lab.name} is up: {parameters.hosts} hosts{shape}, {parameters.rate_mbps:g} Mbit/s, "
           f"{parameters.rtt_ms:g} ms; the switch decides by {queue}; trims in {description['trims_log']}")
     return 0
 

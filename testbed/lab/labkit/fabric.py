@@ -2,6 +2,7 @@
 # Builds a lab and takes it down: namespaces, links, queues, the switch and the delay line.
 import contextlib
 import dataclasses
+import glob
 import json
 import os
 import re
@@ -109,8 +110,9 @@ def find_build(folder):
                    "cmake --build --preset release`; it needs libbpf-dev and clang), or name the folder by --build")
 
 
-def up(lab, parameters, build, trims_log=None):
-    """Builds the lab; on any error or interrupt nothing of it is left. Returns its description."""
+def up(lab, parameters, build, trims_log=None, topology=None):
+    """Builds the lab by `topology` (a star's function if not given); on any error or interrupt nothing of it is left.
+    Returns its description."""
     programs = find_build(build)
     with system.lock():
         if os.path.exists(lab.description):
@@ -118,7 +120,8 @@ def up(lab, parameters, build, trims_log=None):
         if lab.leftovers():
             lab.read()
         try:
-            return _build(lab, parameters, programs, trims_log or os.path.join(lab.folder, "trims.log"))
+            return (topology or build_star)(lab, parameters, programs,
+                                            trims_log or os.path.join(lab.folder, "trims.log"))
         except BaseException:
             with undisturbed():
                 _take_down(lab)
@@ -149,7 +152,8 @@ def undisturbed():
 def _take_down(lab):
     namespaces = system.namespaces_of(lab.prefix)
     system.end_processes(namespaces)
-    system.unmount(lab.pins)
+    for pins in [lab.pins, *glob.glob(lab.pins + "-*")]:
+        system.unmount(pins)
     for namespace in namespaces:
         system.unmount(system.namespace_path(namespace))
         with contextlib.suppress(FileNotFoundError):
@@ -159,31 +163,50 @@ def _take_down(lab):
         raise LabError(f"lab '{lab.name}': something is left in {lab.folder} or {system.NAMESPACE_FOLDER}")
 
 
-def _build(lab, parameters, programs, trims_log):
-    hosts = [Host(f"h{i}", i + 1, f"p{i}") for i in range(parameters.hosts)]
-    hosts.append(Host(BURST_HOST, BURST_NUMBER, f"p{parameters.hosts}"))
+def build_star(lab, parameters, programs, trims_log):
+    hosts = hosts_of(parameters)
     os.mkdir(lab.folder, 0o755)
     switch = lab.namespace("switch")
     system.batch("ip", None, [f"netns add {name}" for name in [switch] + [lab.namespace(h.name) for h in hosts]])
     _build_switch_links(lab, switch, hosts, parameters)
     for host in hosts:
-        _build_host(lab, host, hosts, parameters)
+        build_host(lab, host, hosts, parameters)
     for line in hosts:
-        system.batch("tc", switch, _port_queue(line.port, parameters))
-    true_backlog, logger = _start_switch(lab, switch, hosts, parameters, programs, trims_log)
+        system.batch("tc", switch, port_queue(line.port, parameters))
+    true_backlog, logger = start_switch(lab, switch, hosts, parameters, programs, trims_log)
     processes = {"log": logger}
     if parameters.rtt_ms > 0:
-        delay_us = max(1, round(parameters.rtt_ms * 1000 / 2))
-        _, processes["delay_line"] = _start(lab, switch, "delay_line", [
-            os.path.join(programs, "forgive_delay_line"), "--interface", LINE_PROGRAM_SIDE, "--delay-us",
-            str(delay_us), "--frames", str(parameters.line_frames), "--statistics", lab.delay_statistics])
-    _wait_for_links(lab, switch, hosts)
-    description = _describe(lab, hosts, parameters, programs, trims_log, true_backlog)
+        processes["delay_line"] = start_delay_line(lab, switch, parameters, programs, lab.delay_statistics)
+    wait_for_links(lab, [switch], hosts)
+    description = describe(lab, hosts, parameters, programs, trims_log, true_backlog)
+    description["switch_namespace"] = switch
     description["processes"] = processes
+    write_description(lab, description)
+    return description
+
+
+def hosts_of(parameters):
+    """All of them; the last is where bursts come from."""
+    hosts = [Host(f"h{i}", i + 1, f"p{i}") for i in range(parameters.hosts)]
+    return hosts + [Host(BURST_HOST, BURST_NUMBER, f"p{parameters.hosts}")]
+
+
+def write_description(lab, description):
     with open(lab.description + ".new", "w", encoding="utf-8") as file:
         json.dump(description, file, indent=1)
     os.rename(lab.description + ".new", lab.description)
-    return description
+
+
+def line_links():
+    """Lines for `ip`: the veth pair whose one end the delay line's program holds."""
+    return [f"link add {LINE_SWITCH_SIDE} mtu {MTU_BYTES} type veth peer name {LINE_PROGRAM_SIDE} mtu {MTU_BYTES}",
+            f"link set {LINE_SWITCH_SIDE} up", f"link set {LINE_PROGRAM_SIDE} up"]
+
+
+def host_link(lab, host):
+    """Line for `ip` in the switch's namespace: the link to the host."""
+    return (f"link add {host.port} mtu {MTU_BYTES} type veth peer name {HOST_INTERFACE} "
+            f"address {host.ethernet} mtu {MTU_BYTES} netns {lab.namespace(host.name)}")
 
 
 def _build_switch_links(lab, switch, hosts, parameters):
@@ -193,17 +216,15 @@ def _build_switch_links(lab, switch, hosts, parameters):
         system.write_sysctl("net/ipv6/conf/default/disable_ipv6", 1)
     lines = []
     for host in hosts:
-        lines.append(f"link add {host.port} mtu {MTU_BYTES} type veth peer name {HOST_INTERFACE} "
-                     f"address {host.ethernet} mtu {MTU_BYTES} netns {lab.namespace(host.name)}")
-        lines.append(f"link set {host.port} up")
+        lines += [host_link(lab, host), f"link set {host.port} up"]
     if parameters.rtt_ms > 0:
-        lines.append(f"link add {LINE_SWITCH_SIDE} mtu {MTU_BYTES} type veth peer name {LINE_PROGRAM_SIDE} "
-                     f"mtu {MTU_BYTES}")
-        lines += [f"link set {LINE_SWITCH_SIDE} up", f"link set {LINE_PROGRAM_SIDE} up"]
+        lines += line_links()
     system.batch("ip", switch, lines)
 
 
-def _build_host(lab, host, hosts, parameters):
+def build_host(lab, host, hosts, parameters, gateway=None):
+    """Where a gateway's Ethernet address is given, the host sends everything there, though it believes all others to
+    be on its own link."""
     namespace = lab.namespace(host.name)
     with system.inside(namespace):
         system.write_sysctl("net/ipv4/ip_forward", 0)
@@ -219,11 +240,11 @@ def _build_host(lab, host, hosts, parameters):
     for other in hosts:
         if other is not host:
             # Known beforehand, so that no run begins with a resolution (which works too).
-            lines.append(f"neigh replace {other.ipv4} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent")
-            lines.append(f"neigh replace {other.ipv6} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent")
+            to = f"lladdr {gateway or other.ethernet} dev {HOST_INTERFACE} nud permanent"
+            lines += [f"neigh replace {other.ipv4} {to}", f"neigh replace {other.ipv6} {to}"]
     if host.name == BURST_HOST:
         lines.append(f"route add 10.78.0.0/24 dev {HOST_INTERFACE} src {host.ipv4}")
-        lines += [f"neigh replace {other.sink} lladdr {other.ethernet} dev {HOST_INTERFACE} nud permanent"
+        lines += [f"neigh replace {other.sink} lladdr {gateway or other.ethernet} dev {HOST_INTERFACE} nud permanent"
                   for other in hosts if other is not host]
     system.batch("ip", namespace, lines)
     if parameters.uplink_share > 0 and host.name != BURST_HOST:
@@ -246,7 +267,7 @@ def _htb_root(device, default):
             f"linklayer ethernet htb default {default:x}")
 
 
-def _port_queue(device, parameters):
+def port_queue(device, parameters):
     rate_bps = parameters.rate_mbps * 1e6
     header_bps = rate_bps * parameters.header_share
     data_limit = max(parameters.trim_threshold_bytes, parameters.queue_bytes) + QUEUE_SLACK_BYTES
@@ -269,7 +290,7 @@ def _uplink_queue(parameters):
     ]
 
 
-def _start(lab, namespace, name, command):
+def start(lab, namespace, name, command):
     """Starts a program inside the namespace (so that `down` finds it there) and returns its line "ready ..." and its number."""
     log = os.path.join(lab.folder, f"{name}.log")
     with open(log, "wb") as errors, system.inside(namespace):
@@ -287,11 +308,13 @@ def _start(lab, namespace, name, command):
     raise LabError(words or f"{command[0]} did not start within {START_SECONDS} s")
 
 
-def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
-    """Returns whether the switch decides by the true backlog, and the number of the process that writes the log."""
-    config = os.path.join(lab.folder, "switch.conf")
+def start_switch(lab, switch, hosts, parameters, programs, trims_log, routed=None):
+    """Returns whether the switch decides by the true backlog, and the number of the process that writes the log.
+    `routed`: the switch's name and its interfaces to other switches, where the kernel routes."""
+    name = "switch" if routed is None else routed[0]
+    config = os.path.join(lab.folder, f"{name}.conf")
     values = {
-        "pins": lab.pins,
+        "pins": lab.pins if routed is None else f"{lab.pins}-{name}",
         "trims_log": trims_log,
         "virtual_queue": int(parameters.virtual_queue),
         "trim_enabled": int(parameters.trim),
@@ -309,18 +332,31 @@ def _start_switch(lab, switch, hosts, parameters, programs, trims_log):
         "data_priority": ROOT_HANDLE << 16 | DATA_CLASS,
         "drain_bytes_per_second": int(parameters.rate_mbps * 1e6 / 8 * VIRTUAL_DRAIN_SHARE),
     }
-    if parameters.rtt_ms > 0:
+    if parameters.rtt_ms > 0 and hosts:
         values["line"] = LINE_SWITCH_SIDE
+    if routed is not None:
+        values["routed"] = 1
     with open(config, "w", encoding="utf-8", errors="surrogateescape") as file:
         for key, value in values.items():
             file.write(f"{key} {value}\n")
         for host in hosts:
             file.write(f"port {host.port} {host.ethernet}\n")
-    line, process = _start(lab, switch, "switch", [os.path.join(programs, "forgive_lab_switch"), "run", config])
+        for uplink in routed[1] if routed is not None else ():
+            file.write(f"uplink {uplink}\n")
+    line, process = start(lab, switch, name, [os.path.join(programs, "forgive_lab_switch"), "run", config])
     return line.split() == ["ready", "true"], process
 
 
-def _wait_for_links(lab, switch, hosts):
+def start_delay_line(lab, switch, parameters, programs, statistics):
+    """Returns the number of its process."""
+    delay_us = max(1, round(parameters.rtt_ms * 1000 / 2))
+    name = os.path.splitext(os.path.basename(statistics))[0]
+    return start(lab, switch, name, [
+        os.path.join(programs, "forgive_delay_line"), "--interface", LINE_PROGRAM_SIDE, "--delay-us", str(delay_us),
+        "--frames", str(parameters.line_frames), "--statistics", statistics])[1]
+
+
+def wait_for_links(lab, switches, hosts):
     """The kernel learns of a carrier by and by; a frame that is sent before is lost without a word."""
     deadline = time.monotonic() + START_SECONDS
     for host in hosts:
@@ -329,21 +365,20 @@ def _wait_for_links(lab, switch, hosts):
                 if time.monotonic() > deadline:
                     raise LabError(f"{HOST_INTERFACE} of {host.name} did not come up within {START_SECONDS} s")
                 time.sleep(0.002)
-    while any(link["operstate"] != "UP" for link in system.query("ip", "-n", switch, "-j", "link", "show")
-              if link["ifname"] != "lo"):
+    while any(link["operstate"] != "UP" for switch in switches
+              for link in system.query("ip", "-n", switch, "-j", "link", "show") if link["ifname"] != "lo"):
         if time.monotonic() > deadline:
             raise LabError(f"the ports of the switch did not come up within {START_SECONDS} s")
         time.sleep(0.002)
 
 
-def _describe(lab, hosts, parameters, programs, trims_log, true_backlog):
+def describe(lab, hosts, parameters, programs, trims_log, true_backlog):
     return {
         "name": lab.name,
         "programs": programs,
         "parameters": dataclasses.asdict(parameters) | {"bdp_bytes": parameters.bdp_bytes},
         "true_backlog": true_backlog,
         "trims_log": trims_log,
-        "switch_namespace": lab.namespace("switch"),
         "hosts": [{
             "name": host.name,
             "namespace": lab.namespace(host.name),

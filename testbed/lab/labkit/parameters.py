@@ -3,6 +3,7 @@
 import dataclasses
 import tomllib
 
+TOPOLOGIES = ("star", "leaf-spine")
 TRIM_MODES = ("full", "stale", "sai", "raw")
 
 # Bytes a frame takes on the wire beyond its own length, as the switch's queue charges them.
@@ -31,6 +32,9 @@ class Parameters:
     """What `lab up` builds. None means: take the default that the bandwidth-delay product gives."""
 
     hosts: int = option(4, (1, 60), "hosts behind the switch")
+    topology: str = option("star", TOPOLOGIES, "one switch, or leaves under spines that share each flow's way by ECMP")
+    leaves: int = option(None, (2, 8), "leaf-spine: switches with hosts; the hosts are dealt to them in blocks (2)")
+    spines: int = option(None, (1, 8), "leaf-spine: switches over the leaves, each with a link to every leaf (2)")
     rate_mbps: float = option(400.0, (1, 40000), "of every link, in Mbit/s")
     rtt_ms: float = option(5.0, (0, 2000), "round trip between two hosts, in ms; 0: no delay line")
     ecn_min_bytes: int = option(None, (0, 1 << 30), "queue at which marking begins (0.23 of the BDP)")
@@ -63,6 +67,13 @@ class Parameters:
             if getattr(whole, name) is None:
                 setattr(whole, name, value)
 
+        if whole.topology == "leaf-spine":
+            default("leaves", 2)
+            default("spines", 2)
+            if whole.hosts < whole.leaves:
+                raise LabError(f"hosts {whole.hosts} are fewer than leaves {whole.leaves}: each leaf needs one")
+        elif whole.leaves is not None or whole.spines is not None:
+            raise LabError("leaves and spines need topology leaf-spine")
         default("ecn_min_bytes", int(ECN_MIN_RATIO * whole.bdp_bytes))
         default("ecn_max_bytes", max(int(ECN_MAX_RATIO * whole.bdp_bytes), whole.ecn_min_bytes))
         default("trim_threshold_bytes", max(int(TRIM_THRESHOLD_RATIO * whole.bdp_bytes), 2 * frame))
