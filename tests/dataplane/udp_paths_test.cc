@@ -5,8 +5,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <fstream>
 #include <map>
 #include <set>
+#include <sstream>
 
 #include "dataplane/drivers.h"
 #include "dataplane/send_lane.h"
@@ -42,6 +45,23 @@ std::vector<std::string> Patterns(size_t count, size_t length) {
   std::vector<std::string> bytes;
   for (uint64_t i = 0; i < count; ++i) bytes.push_back(PatternBytes(i, length));
   return bytes;
+}
+
+// What waits in the socket of this port on 127.0.0.1, as the kernel counts it.
+uint64_t QueuedBytes(uint16_t port) {
+  std::ifstream table("/proc/net/udp");
+  char wanted[32];
+  std::snprintf(wanted, sizeof(wanted), "0100007F:%04X", port);
+  std::string line;
+  while (std::getline(table, line)) {
+    if (line.find(wanted) == std::string::npos) continue;
+    std::istringstream words(line);
+    std::string number, local, remote, state, queues;
+    words >> number >> local >> remote >> state >> queues;
+    return std::stoull(queues.substr(queues.find(':') + 1), nullptr, 16);
+  }
+  ADD_FAILURE() << "no socket has port " << port;
+  return 0;
 }
 
 class UdpPaths : public testing::TestWithParam<std::tuple<const char*, bool>> {};
@@ -91,6 +111,7 @@ TEST(UdpPathSockets, TakeNothingThatIsSentToThem) {
   for (const Received& one : received) back.push_back(MakePacket(one.source, bytes[0], PacketClass::kControl));
   ASSERT_EQ(receiver->SendBurst(back), 2u);
   EXPECT_EQ(ReceiveRest(*sender).size(), 1u);
+  for (const Received& one : received) EXPECT_EQ(QueuedBytes(AddressPort(one.source)), 0u);
 }
 
 TEST(UdpPathSockets, GoOnSendingWhereNobodyListens) {
