@@ -33,7 +33,7 @@ enum class ExemptionRule : uint8_t { kByBudget, kOff, kAlways };
 // with it, so that p bounds the share of contributions that a rank loses.
 enum class BudgetUnit : uint8_t { kBytes, kContributions };
 
-// Departures from the protocol, for comparisons in the simulator only. The defaults are the protocol.
+// Departures from the protocol, for comparisons in the simulator and for tests only. The defaults are the protocol.
 struct Experiments {
   ExemptionRule exemption = ExemptionRule::kByBudget;
   bool vesting = true;  // off: the whole budget may be spent at once
@@ -43,6 +43,9 @@ struct Experiments {
   bool gives_up_tails = false;
   // Receivers may give up what was never sent (Endpoint::GiveUp, gives_up_tails): senders then skip it.
   bool early_close = false;
+  // Of every connection's packets, reports and messages, at both ends: so that tests meet the wrap of what the wire
+  // carries the low 32 bits of.
+  uint64_t first_number = 0;
 };
 
 struct Config {

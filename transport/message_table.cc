@@ -15,7 +15,8 @@ bool SameFlow(const ReceiveMessage& a, const ReceiveMessage& b) {
 
 }  // namespace
 
-MessageTable::MessageTable(uint32_t max_messages) : ring_(max_messages), mask_(max_messages - 1) {
+MessageTable::MessageTable(uint32_t max_messages, uint32_t first)
+    : ring_(max_messages), mask_(max_messages - 1), posted_(first), completed_(first), same_step_end_(first) {
   FORGIVE_CHECK(std::has_single_bit(max_messages));
 }
 

@@ -59,10 +59,11 @@ class MessageTable {
     kTooLong,    // longer than the posted receive
   };
 
-  explicit MessageTable(uint32_t max_messages);
+  // `first`: the first message's number.
+  explicit MessageTable(uint32_t max_messages, uint32_t first = 0);
 
   uint32_t posted() const { return posted_; }
-  // Messages 0 .. completed - 1 are all done.
+  // Messages before it are all done.
   uint32_t completed() const { return completed_; }
   bool Full() const { return posted_ - completed_ > mask_; }
   bool HasUnfinished() const { return posted_ != completed_; }
@@ -87,9 +88,9 @@ class MessageTable {
 
   std::vector<ReceiveMessage> ring_;
   const uint32_t mask_;
-  uint32_t posted_ = 0;
-  uint32_t completed_ = 0;
-  uint32_t same_step_end_ = 0;
+  uint32_t posted_;
+  uint32_t completed_;
+  uint32_t same_step_end_;
   uint64_t completed_end_ = 0;  // unit where message `completed` starts
 };
 

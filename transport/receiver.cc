@@ -30,8 +30,8 @@ Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle 
       counters_(counters),
       events_(events),
       scoreboard_(config.scoreboard_bytes),
-      messages_(config.max_messages),
-      packet_numbers_(config.packet_number_window),
+      messages_(config.max_messages, static_cast<uint32_t>(config.experiments.first_number)),
+      packet_numbers_(config.packet_number_window, config.experiments.first_number),
       reports_(config, max_payload),
       seen_step_changes_(steps->changes()) {
   FORGIVE_CHECK(max_payload > 0);

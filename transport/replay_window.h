@@ -15,8 +15,8 @@ namespace forgive {
 // Accepts each number once. What lies a window or more below the newest is refused, seen or not (protocol.md, Wire).
 class ReplayWindow {
  public:
-  // `window` is a power of two, at least 64.
-  explicit ReplayWindow(uint32_t window) : words_(window / 64), window_(window) {
+  // `window` is a power of two, at least 64. `first`: the number that is expected first.
+  explicit ReplayWindow(uint32_t window, uint64_t first = 0) : words_(window / 64), window_(window), newest_(first) {
     FORGIVE_CHECK(std::has_single_bit(window));
     FORGIVE_CHECK(window >= 64);
   }
@@ -32,7 +32,7 @@ class ReplayWindow {
     return AcceptOutOfOrder(number);
   }
 
-  // The highest number accepted; 0 before the first.
+  // The highest number accepted; before that the one that is expected first.
   uint64_t newest() const { return newest_; }
 
  private:
@@ -66,7 +66,7 @@ class ReplayWindow {
 
   std::vector<uint64_t> words_;
   uint64_t window_;
-  uint64_t newest_ = 0;
+  uint64_t newest_;
   bool any_ = false;
 };
 

@@ -71,10 +71,10 @@ class ReportBuilder {
   Nanoseconds max_delay_;
   Nanoseconds delay_;
   bool due_ = false;
-  uint32_t packets_ = 0;        // since the last report that was not a trim's
-  TimePoint first_packet_{};    // when the first of them was handled
-  uint64_t report_number_ = 0;  // of the last report
-  std::vector<Trim> trims_;     // a ring: first_trim_ .. next_trim_ - 1 wait
+  uint32_t packets_ = 0;      // since the last report that was not a trim's
+  TimePoint first_packet_{};  // when the first of them was handled
+  uint64_t report_number_;    // of the last report
+  std::vector<Trim> trims_;   // a ring: first_trim_ .. next_trim_ - 1 wait
   uint64_t first_trim_ = 0;
   uint64_t next_trim_ = 0;
   SackHistory sacks_;

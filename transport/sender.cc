@@ -82,13 +82,18 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       black_hole_(max_payload),
       ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_,
               SentRanges::RecutReserve(MostOutstanding(config, max_payload, scoreboard_bytes),
-                                       BlackHoleDetector::kLeastBytes)),
+                                       BlackHoleDetector::kLeastBytes),
+              config.experiments.first_number),
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
       tells_acknowledged_(config.congestion_control == CongestionControlKind::kNscc),
+      reports_(config.experiments.first_number),
       packets_(2 * ranges_.capacity()),
       step_starts_(config.max_messages),
+      next_packet_number_(config.experiments.first_number),
+      credit_(config.experiments.first_number),
+      peer_completed_(config.experiments.first_number),
       last_timeout_(kLongAgo) {
   // The first segment alone must fit, or nothing would ever be sent.
   FORGIVE_CHECK(scoreboard_bytes >= max_payload + 2 * kUnitBytes);

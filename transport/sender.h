@@ -30,6 +30,9 @@ enum class Mode : uint8_t { kObeying, kExempt };
 // Which report numbers were seen, over a sliding window: each report counts once.
 class ReportWindow {
  public:
+  // `first`: reports have higher numbers.
+  explicit ReportWindow(uint64_t first) : newest_(first) {}
+
   uint64_t newest() const { return newest_; }
   // Marks it. False: seen before, or older than the window.
   bool Accept(uint64_t number);
@@ -38,7 +41,7 @@ class ReportWindow {
   static constexpr uint64_t kReports = 1024;
 
   std::array<uint64_t, kReports / 64> seen_{};
-  uint64_t newest_ = 0;
+  uint64_t newest_;
   bool any_ = false;
 };
 
@@ -187,14 +190,14 @@ class Sender {
 
   uint64_t restarted_messages_ = 0;  // one more than the newest that began anew
 
-  uint64_t next_packet_number_ = 0;
+  uint64_t next_packet_number_;
   TimePoint last_now_{};
   // From reports.
   bool any_report_ = false;
   TimePoint newest_report_time_{};
   uint64_t rcv_nxt_ = 0;
-  uint64_t credit_ = 0;          // messages before it have a posted receive
-  uint64_t peer_completed_ = 0;  // messages before it are whole at the receiver
+  uint64_t credit_;          // messages before it have a posted receive
+  uint64_t peer_completed_;  // messages before it are whole at the receiver
   uint64_t ce_bytes_ = 0;
   bool newly_marked_ = false;   // the report at hand tells of new marks
   uint64_t returned_at_ = 0;    // go-back-N: the packet number at the last return

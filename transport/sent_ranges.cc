@@ -37,7 +37,7 @@ uint64_t IndexBitmap::FindFirst(uint64_t from, uint64_t to) const {
 }
 
 SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths,
-                       uint64_t recut_reserve)
+                       uint64_t recut_reserve, uint64_t first_message)
     : payload_(max_payload),
       recut_reserve_(recut_reserve),
       messages_(max_messages),
@@ -46,7 +46,11 @@ SentRanges::SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_
       mask_(records_.size() - 1),
       unacknowledged_(records_.size()),
       lost_(records_.size()),
-      paths_(paths) {
+      paths_(paths),
+      posted_(first_message),
+      completed_(first_message),
+      begun_(first_message),
+      unsent_message_(first_message) {
   FORGIVE_CHECK(std::has_single_bit(max_messages));
   FORGIVE_CHECK(max_payload >= kUnitBytes && max_payload % kUnitBytes == 0);
   FORGIVE_CHECK(max_payload <= kMaxPayloadBytes);

@@ -62,8 +62,9 @@ class SentRanges {
  public:
   // A reach of stream_span positions is all that may be sent ahead of what is acknowledged; with max_messages (a
   // power of two) this bounds every array. recut_reserve: how many more records CutTo may need (RecutReserve).
+  // first_message: its number.
   SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths = 1,
-             uint64_t recut_reserve = 0);
+             uint64_t recut_reserve = 0, uint64_t first_message = 0);
 
   // A segment of n bytes becomes at most n / least_payload more; `outstanding` bytes at most are not acknowledged.
   static uint64_t RecutReserve(uint64_t outstanding, uint32_t least_payload) { return outstanding / least_payload; }
@@ -73,7 +74,7 @@ class SentRanges {
   void AddMessage(uint64_t cookie, const uint8_t* buffer, uint32_t length);
   uint64_t posted() const { return posted_; }
   uint64_t completed() const { return completed_; }  // handed out by PopCompleted
-  uint64_t begun() const { return begun_; }          // messages of which a segment was sent
+  uint64_t begun() const { return begun_; }          // a segment was sent of the messages before it
   uint64_t fully_sent() const { return unsent_message_; }
   const SentMessage& message(uint64_t number) const { return messages_[number & message_mask_]; }
   // The oldest message if all its segments, and all before, are acknowledged. Call until false.
@@ -184,10 +185,10 @@ class SentRanges {
   IndexBitmap lost_;
   std::vector<Path> paths_;
 
-  uint64_t posted_ = 0;
-  uint64_t completed_ = 0;
-  uint64_t begun_ = 0;
-  uint64_t unsent_message_ = 0;
+  uint64_t posted_;
+  uint64_t completed_;
+  uint64_t begun_;
+  uint64_t unsent_message_;
   uint32_t unsent_offset_ = 0;
   uint64_t stream_end_ = 0;   // of all posted messages
   uint64_t segment_end_ = 0;  // of all posted messages

@@ -107,7 +107,7 @@ void Network::Resegment(StreamState* stream, const Transmit& transmit, Packet pa
     piece.stream_offset = message_begin + next;
     piece.payload_length = static_cast<uint16_t>(piece_end - next);
     Renumbered& renumbered = RenumberedOf(stream);
-    piece.packet_number = renumbered.originals.size();
+    piece.packet_number = plan_->first_number + renumbered.originals.size();
     renumbered.originals.push_back(original);
     if (header.payload_crc32c != 0) piece.payload_crc32c = Crc32c(message + next, piece.payload_length);
     const size_t header_length = WriteDataHeader(piece, &stream->keys.to_receiver, piece_.data());
@@ -126,8 +126,10 @@ void Network::Translate(StreamState* stream, Packet* packet) {
   Report report;
   if (!ParseReport(packet->bytes, packet->length, &report)) return;
   const std::vector<uint64_t>& originals = RenumberedOf(stream).originals;
+  const auto first = static_cast<uint32_t>(plan_->first_number);
+  report.report_number = plan_->first_number + (static_cast<uint32_t>(report.report_number) - first);
   for (uint32_t* number : {&report.newest_packet_number, &report.trimmed_packet_number}) {
-    if (*number < originals.size()) *number = static_cast<uint32_t>(originals[*number]);
+    if (*number - first < originals.size()) *number = static_cast<uint32_t>(originals[*number - first]);
   }
   packet->length = WriteReport(report, &stream->keys.to_sender, packet_.data());
 }

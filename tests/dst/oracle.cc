@@ -50,6 +50,7 @@ size_t Oracle::AddStream(const StreamPlan& plan) {
   added.receiver.host = plan.to;
   added.sender.life = life(plan.from);
   added.receiver.life = life(plan.to);
+  added.made_at = world_->LocalNow(plan.from);
   added.sender.last_heard = added.receiver.last_heard = world_->now();
   uint64_t next_unit = 0;
   for (const MessagePlan& planned : plan.messages) {
@@ -97,6 +98,28 @@ void Oracle::CheckMemory() {
     }
   }
   journal_->Fail("something was written beside the posted buffers");
+}
+
+// ---- Reading ----
+
+// The wire carries the low 32 bits, and no schedule comes near to so many.
+bool Oracle::ReadData(const uint8_t* bytes, size_t length, DataHeader* out) const {
+  if (!ParseDataHeader(bytes, length, out)) return false;
+  const auto first = static_cast<uint32_t>(plan_->first_number);
+  out->packet_number = static_cast<uint32_t>(out->packet_number) - first;
+  out->message_number -= first;
+  return true;
+}
+
+bool Oracle::ReadReport(const uint8_t* bytes, size_t length, Report* out) const {
+  if (!ParseReport(bytes, length, out)) return false;
+  const auto first = static_cast<uint32_t>(plan_->first_number);
+  out->report_number = static_cast<uint32_t>(out->report_number) - first;
+  for (uint32_t* const number : {&out->completed_messages, &out->posted_messages, &out->same_step_end,
+                                 &out->step_start_message, &out->newest_packet_number, &out->trimmed_packet_number}) {
+    *number -= first;
+  }
+  return true;
 }
 
 // ---- Finding ----
@@ -256,7 +279,7 @@ void Oracle::AfterDatagrams(const testing::Flight& flight, uint64_t burst) {
     AfterData(flight);
   } else if (type == static_cast<uint8_t>(PacketType::kReport)) {
     Report report;
-    if (ParseReport(flight.bytes.data(), flight.bytes.size(), &report)) AfterReport(flight, report, burst);
+    if (ReadReport(flight.bytes.data(), flight.bytes.size(), &report)) AfterReport(flight, report, burst);
   } else if (StreamState* const sent =
                  FindSenderById(flight.to, PeekConnectionId(static_cast<PacketType>(type), flight.bytes.data()))) {
     sent->sender.last_heard = world_->now();

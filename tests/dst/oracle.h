@@ -87,6 +87,8 @@ struct StreamState {
   uint32_t newest_begun = 0;
   bool any_begun = false;
   uint64_t next_data_number = 0;
+  uint32_t newest_timestamp = 0;
+  TimePoint made_at;       // by its own clock
   uint128 paced_bits = 0;  // what it is ahead of the link's rate, times 10^9
   TimePoint paced_at;
   uint64_t highest_position = 0;  // one past the last byte sent, as a unit
@@ -139,6 +141,10 @@ class Oracle {
   void CheckAtRest();
   void CheckMemory();
 
+  // As if every connection's numbers began at 0.
+  bool ReadData(const uint8_t* bytes, size_t length, DataHeader* out) const;
+  bool ReadReport(const uint8_t* bytes, size_t length, Report* out) const;
+
   StreamState* FindSender(int host, ConnectionHandle handle);
   StreamState* FindSenderById(int host, uint64_t id);
   StreamState* FindReceiverById(int host, uint64_t id);
@@ -156,6 +162,9 @@ class Oracle {
   const Config& ConfigOf(int host) const { return plan_->configs[static_cast<size_t>(host)]; }
   uint8_t* ExpectedOf(const MessageState& message) { return expected_.get() + message.buffer; }
   void GiveBack(const MessageState& message);
+  void CountWrap(uint64_t number, Count count) {
+    if (number != 0 && static_cast<uint32_t>(plan_->first_number + number) == 0) ++(*tally_)[count];
+  }
   void Mix(uint64_t value) { digest_ = (digest_ ^ value) * 0x9e3779b97f4a7c15u + (digest_ >> 29); }
 
   // oracle_receiver.cc
@@ -190,6 +199,7 @@ class Oracle {
   void CheckData(StreamState* stream, const Transmit& transmit);
   bool KeepsPace(StreamState* stream, uint32_t payload, uint32_t max_payload);
   void CheckSender(StreamState* stream);
+  void CheckRoundTrip(const StreamState& stream, Nanoseconds rtt);
   void LearnHandshake(int host, const Transmit& transmit);
   void OnSent(int host, const Event& event);
   void OnFailed(int host, const Event& event);

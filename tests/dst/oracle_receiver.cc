@@ -66,7 +66,7 @@ void Oracle::OnClosed(StreamState* stream, bool sends) {
 void Oracle::AfterData(const testing::Flight& flight) {
   DataHeader header;
   StreamState* stream = nullptr;
-  if (flight.header_intact && ParseDataHeader(flight.bytes.data(), flight.bytes.size(), &header)) {
+  if (flight.header_intact && ReadData(flight.bytes.data(), flight.bytes.size(), &header)) {
     stream = FindReceiverById(flight.to, header.connection_id);
   }
   Fate fate = Fate::kRefused;
@@ -343,9 +343,10 @@ void Oracle::OnForgiven(int host, const Event& event) {
     return;
   }
   const Event& must = stream->forgiven.front();
-  if (event.step != must.step || event.message != must.message || event.offset != must.offset ||
+  const uint32_t message = event.message - static_cast<uint32_t>(plan_->first_number);
+  if (event.step != must.step || message != must.message || event.offset != must.offset ||
       event.length != must.length || event.contributions != must.contributions) {
-    journal_->Fail("host %d: the ledger says message %u [%u, +%u), must be message %u [%u, +%u)", host, event.message,
+    journal_->Fail("host %d: the ledger says message %u [%u, +%u), must be message %u [%u, +%u)", host, message,
                    event.offset, event.length, must.message, must.offset, must.length);
   }
   stream->forgiven.pop_front();
@@ -362,6 +363,7 @@ void Oracle::OnReceived(int host, const Event& event) {
     return;
   }
   message.told_received = true;
+  CountWrap(static_cast<uint32_t>(event.cookie), Count::kMessageNumberWraps);
   ++(*tally_)[Count::kMessages];
   (*tally_)[Count::kBytes] += message.plan.length;
   if (std::memcmp(BufferOf(message), ExpectedOf(message), message.plan.capacity) != 0) CheckMemory();
@@ -373,7 +375,7 @@ void Oracle::OnReceived(int host, const Event& event) {
 void Oracle::CheckReport(StreamState* stream, const Transmit& transmit) {
   Report report;
   const int host = stream->receiver.host;
-  if (!ParseReport(transmit.header.data(), transmit.header_length, &report)) {
+  if (!ReadReport(transmit.header.data(), transmit.header_length, &report)) {
     journal_->Fail("host %d writes a report that nobody can read", host);
     return;
   }
@@ -382,6 +384,7 @@ void Oracle::CheckReport(StreamState* stream, const Transmit& transmit) {
                  static_cast<unsigned long long>(report.rcv_nxt), report.completed_messages, report.posted_messages,
                  report.exempt_eligible ? ", eligible" : "", report.budget_exhausted ? ", exhausted" : "",
                  report.trimmed ? ", trimmed" : "", report.closing ? ", closing" : "");
+  CountWrap(report.report_number, Count::kReportNumberWraps);
   if (stream->receiver.state == EndState::kClosed) {
     if (!report.closing) journal_->Fail("host %d: a closed receiver does not say so", host);
     return;

@@ -47,7 +47,7 @@ void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
   DataHeader header;
   const int host = stream->sender.host;
   // The payload is elsewhere: the header is read as if it had been cut.
-  if (!ParseDataHeader(transmit.header.data(), transmit.header_length, &header) ||
+  if (!ReadData(transmit.header.data(), transmit.header_length, &header) ||
       header.message_number >= stream->sends_posted) {
     journal_->Fail("host %d sends a message that was not posted", host);
     return;
@@ -81,6 +81,9 @@ void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
   for (const auto& [name, kept] : rules) {
     if (!kept) journal_->Fail("host %d sends data %s", host, name);
   }
+  CountWrap(header.packet_number, Count::kPacketNumberWraps);
+  if (header.send_timestamp < stream->newest_timestamp) ++(*tally_)[Count::kTimestampWraps];
+  stream->newest_timestamp = header.send_timestamp;
   ++stream->next_data_number;
   stream->newest_begun = std::max(stream->newest_begun, header.message_number);
   stream->any_begun = true;
@@ -170,6 +173,7 @@ void Oracle::CheckSender(StreamState* stream) {
   Endpoint::ConnectionFacts facts;
   const TimePoint now = world_->LocalNow(host);
   if (!world_->endpoint(host).Facts(now, stream->sender.handle, &facts) || HoldsEvents(host)) return;
+  CheckRoundTrip(*stream, facts.smoothed_rtt);
   const MessageState& newest = stream->messages[stream->newest_begun];
   const Config& config = ConfigOf(host);
   const Nanoseconds age = now - stream->newest_report_time;
@@ -182,6 +186,22 @@ void Oracle::CheckSender(StreamState* stream) {
              stream->newest_begun >= stream->newest_report_begin) {
     journal_->Fail("host %d obeys congestion for message %u, which is exempt", host, stream->newest_begun);
   }
+}
+
+// Nothing is faster than the links, and nothing takes longer than the connection is old.
+void Oracle::CheckRoundTrip(const StreamState& stream, Nanoseconds rtt) {
+  const int host = stream.sender.host;
+  const Nanoseconds first = ConfigOf(host).initial_rtt;
+  constexpr Nanoseconds kRounding{4 * FORGIVE_TIMESTAMP_UNIT_NS};
+  const bool stood = std::any_of(plan_->spells.begin(), plan_->spells.end(), [host](const Spell& spell) {
+    return spell.kind == Spell::Kind::kStill && spell.host == host;
+  });
+  const Nanoseconds least = stood ? Nanoseconds{0} : std::min(first, plan_->rates.delay * 3 / 2) - kRounding;
+  const Nanoseconds most = std::max(first, world_->LocalNow(host) - stream.made_at) + kRounding;
+  if (rtt >= least && rtt <= most) return;
+  journal_->Fail("host %d believes in a round trip of %lld ns, must be from %lld to %lld", host,
+                 static_cast<long long>(rtt.value), static_cast<long long>(least.value),
+                 static_cast<long long>(most.value));
 }
 
 // ---- Events ----

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "transport/draw.h"
+#include "transport/wire_layout.h"
 
 namespace forgive::dst {
 namespace {
@@ -13,7 +14,8 @@ constexpr uint64_t kLargestMessageBytes = 500000;
 
 class Planner {
  public:
-  Planner(uint64_t seed, bool large) : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu) {
+  Planner(uint64_t seed, bool large)
+      : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu), wrap_draw_(seed ^ 0x3a9f0325eedu) {
     plan_.seed = seed;
     plan_.large = large;
   }
@@ -29,6 +31,7 @@ class Planner {
     MakeSpells(hosts);
     MakeSteps();
     MakeShrinking();
+    MakeWraps(hosts);
     return std::move(plan_);
   }
 
@@ -70,7 +73,6 @@ class Planner {
     if (go_back_n_) shared.recovery = Recovery::kGoBackN;
     for (int i = 0; i < hosts; ++i) {
       plan_.configs.push_back(OfHost(shared));
-      // Some near the wrap of the wire's timestamp.
       plan_.clock_offsets.push_back(Nanoseconds{Signed(300000000000)});
     }
     if (!plan_.can_fail && OneIn(4)) plan_.largest_datagram_bytes = Pick({576, 1280, 1500});
@@ -192,8 +194,7 @@ class Planner {
       if (spell.kind == Kind::kDeath && OneIn(2)) spell.end = spell.end + plan_.configs[0].peer_timeout * 2;
       plan_.spells.push_back(spell);
     }
-    std::stable_sort(plan_.spells.begin(), plan_.spells.end(),
-                     [](const Spell& a, const Spell& b) { return a.begin < b.begin; });
+    std::stable_sort(plan_.spells.begin(), plan_.spells.end(), EarlierSpell);
   }
 
   void MakeSteps() {
@@ -217,8 +218,33 @@ class Planner {
         kWorldBegin + Nanoseconds{static_cast<int64_t>(later_draw_.Below(static_cast<uint64_t>(all.value)))};
   }
 
+  // What is short on the wire wraps while the world runs: clocks and numbers. And clocks stand still.
+  void MakeWraps(int hosts) {
+    const auto all = static_cast<uint64_t>((plan_.faults_end - kWorldBegin).value);
+    constexpr int64_t kWrapNs = (int64_t{1} << 32) * FORGIVE_TIMESTAMP_UNIT_NS;
+    for (Nanoseconds& offset : plan_.clock_offsets) {
+      if (wrap_draw_.Below(4) == 0) offset = Nanoseconds{kWrapNs - kWorldBegin.ns - Wrapped(all)};
+    }
+    // Few messages, some reports, many packets.
+    constexpr uint64_t kWraps[] = {uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{1} << 32, uint64_t{7} << 32};
+    if (wrap_draw_.Below(3) == 0) {
+      plan_.first_number = kWraps[wrap_draw_.Below(4)] - 1 - wrap_draw_.Below(wrap_draw_.Below(2) == 0 ? 8 : 200);
+    }
+    for (Config& each : plan_.configs) each.experiments.first_number = plan_.first_number;
+    if (wrap_draw_.Below(4) != 0) return;
+    Spell spell;
+    spell.kind = Spell::Kind::kStill;
+    spell.host = static_cast<int>(wrap_draw_.Below(static_cast<uint64_t>(hosts)));
+    spell.begin = kWorldBegin + Nanoseconds{Wrapped(all)};
+    spell.end = spell.begin + Nanoseconds{Wrapped(all)};
+    plan_.spells.insert(std::upper_bound(plan_.spells.begin(), plan_.spells.end(), spell, EarlierSpell), spell);
+  }
+  int64_t Wrapped(uint64_t bound) { return static_cast<int64_t>(wrap_draw_.Below(bound)); }
+  static bool EarlierSpell(const Spell& a, const Spell& b) { return a.begin < b.begin; }
+
   Draw draw_;
   Draw later_draw_;  // of what was added later: what a seed meant before, it means still
+  Draw wrap_draw_;   // the same, later still
   Plan plan_;
   bool go_back_n_ = false;
   bool fills_events_ = false;

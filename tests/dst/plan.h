@@ -33,6 +33,7 @@ struct Spell {
     kHold,      // its events are not taken
     kDeath,     // it is gone, and comes back at the end
     kClose,     // it closes one of its connections
+    kStill,     // its clock stands still; backwards it never goes, as CLOCK_MONOTONIC does not
   };
   Kind kind = Kind::kDelay;
   int host = 0;
@@ -63,6 +64,7 @@ struct Plan {
   bool large = false;
   std::vector<Config> configs;  // a host each
   std::vector<Nanoseconds> clock_offsets;
+  uint64_t first_number = 0;  // of packets, reports and messages of every connection: Config::experiments
   std::vector<StreamPlan> streams;
   Rates rates;
   std::vector<Spell> spells;  // by their begin

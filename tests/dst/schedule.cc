@@ -182,6 +182,10 @@ void Stage::StartSpell(const Spell& spell) {
       world_.Touch(spell.host);
       ++tally[Count::kClockJumps];
       return;
+    case Spell::Kind::kStill:
+      world_.StopClock(spell.host);
+      ++tally[Count::kClockStops];
+      return;
     case Spell::Kind::kHold:
       host.holds_events_until = std::max(host.holds_events_until, spell.end);
       ++tally[Count::kEventHolds];
@@ -199,6 +203,7 @@ void Stage::EndSpell(const Spell& spell) {
   testing::World::Host& host = world_.host(spell.host);
   if (finishing_) host.stalled_until = host.holds_events_until = TimePoint{};
   if (spell.kind == Spell::Kind::kDeath && host.dead) Reboot(spell.host);
+  if (spell.kind == Spell::Kind::kStill) world_.StartClock(spell.host);
   if (!host.dead) world_.TakeEvents(spell.host);
   world_.Touch(spell.host);
 }

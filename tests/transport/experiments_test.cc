@@ -6,6 +6,7 @@
 
 #include "receiver_fixture.h"
 #include "transport/sender.h"
+#include "world.h"
 
 namespace forgive {
 namespace {
@@ -257,6 +258,59 @@ TEST_F(ExperimentSender, SkipsWhatItsReceiverGaveUpBeforeItWasSent) {
   const auto rest = Drain();
   ASSERT_EQ(rest.size(), 4u);
   EXPECT_EQ(rest.at(0).message_number, 1u);
+}
+
+// ---- The first number ----
+
+// Six messages from host 0 to host 1, while packets are trimmed and lost; the first ones all are.
+void SendAcrossTheWrap(uint64_t first) {
+  Config config;
+  config.max_connections = config.max_listeners = 4;
+  config.min_rto = Milliseconds(1);
+  config.experiments.first_number = first;
+  testing::World world(2, config, first);
+  testing::Link link;
+  ASSERT_TRUE(testing::ConnectPair(&world, 0, 1, &link));
+  std::vector<uint32_t> packets;
+  world.on_transmit = [&](int, const Transmit& transmit) {
+    DataHeader header;
+    if (transmit.packet_class != PacketClass::kData) return;
+    ASSERT_TRUE(ParseDataHeader(transmit.header.data(), transmit.header_length, &header));
+    packets.push_back(static_cast<uint32_t>(header.packet_number));
+    if (packets.size() == 3) world.faults.drop = Fraction{100000};
+  };
+  int received = 0;
+  world.on_event = [&](int, const Event& event) { received += event.kind == Event::Kind::kReceived ? 1 : 0; };
+  std::vector<std::vector<uint8_t>> sent, buffers;
+  for (uint8_t i = 0; i < 6; ++i) {
+    sent.emplace_back(20000, static_cast<uint8_t>(i + 1));
+    buffers.emplace_back(20000, uint8_t{0});
+  }
+  for (size_t i = 0; i < sent.size(); ++i) {
+    ReceiveRequest receive;
+    receive.buffer = buffers[i].data();
+    receive.capacity = buffers[i].size();
+    ASSERT_EQ(world.endpoint(1).Post(world.LocalNow(1), link.receiver, receive), PostResult::kAccepted);
+    const SendRequest send{i, sent[i].data(), static_cast<uint32_t>(sent[i].size())};
+    ASSERT_EQ(world.endpoint(0).Post(world.LocalNow(0), link.sender, send), PostResult::kAccepted);
+  }
+  world.Pump();  // the credit leaves
+  world.faults.trim = Fraction{200000};
+  world.faults.drop = kSurely;
+  const TimePoint end = world.now() + Seconds(10);
+  while (received < 6 && world.Step(end)) {
+  }
+  EXPECT_EQ(buffers, sent);
+  ASSERT_FALSE(packets.empty());
+  EXPECT_EQ(packets.front(), static_cast<uint32_t>(first));
+  EXPECT_EQ(packets.back(), static_cast<uint32_t>(first + packets.size() - 1));
+}
+
+TEST(Experiments, NumbersThatWrapOnTheWireChangeNoByteThoughNoPacketBeforeTheWrapArrived) {
+  for (const uint64_t wrap : {uint64_t{1} << 31, uint64_t{1} << 32, uint64_t{7} << 32}) {
+    SCOPED_TRACE(wrap);
+    SendAcrossTheWrap(wrap - 2);
+  }
 }
 
 }  // namespace

@@ -44,7 +44,8 @@ class World {
   struct Host {
     std::unique_ptr<StepTable> steps;
     std::unique_ptr<Endpoint> endpoint;
-    Nanoseconds clock_offset;  // hosts do not agree on the time
+    Nanoseconds clock_offset;      // hosts do not agree on the time
+    TimePoint stands_at = kNever;  // by its own clock, which stands still
     bool dead = false;
     TimePoint stalled_until{};       // before it nothing is polled
     TimePoint holds_events_until{};  // before it no event is taken
@@ -98,7 +99,14 @@ class World {
   Endpoint& endpoint(int i) { return *host(i).endpoint; }
   int size() const { return static_cast<int>(hosts_.size()); }
   TimePoint now() const { return now_; }
-  TimePoint LocalNow(int i) { return now_ + host(i).clock_offset; }
+  TimePoint LocalNow(int i) { return host(i).stands_at != kNever ? host(i).stands_at : now_ + host(i).clock_offset; }
+  // Its clock stands still, and later goes on from there.
+  void StopClock(int i) { host(i).stands_at = LocalNow(i); }
+  void StartClock(int i) {
+    if (host(i).stands_at == kNever) return;
+    host(i).clock_offset = host(i).stands_at - now_;
+    host(i).stands_at = kNever;
+  }
   Draw& draw() { return draw_; }
   uint64_t packets() const { return packets_; }
 
@@ -224,7 +232,8 @@ class World {
       } while (count == burst_packets);
       worked = DrainEvents(i) || worked;
       const TimePoint deadline = endpoint(i).next_deadline();
-      each.wake = deadline == kNever ? kNever : deadline - each.clock_offset;
+      const bool never = deadline == kNever || (each.stands_at != kNever && deadline > each.stands_at);
+      each.wake = never ? kNever : each.stands_at != kNever ? now_ : deadline - each.clock_offset;
       each.idle_turns = worked || each.wake > now_ ? 0 : each.idle_turns + 1;
     }
   }
