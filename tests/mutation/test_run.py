@@ -24,6 +24,30 @@ LIST = """
 [tests]
 "transport/larger.cc" = ["larger_test"]
 """
+# A program of its own, and what it is called with.
+PROGRAM = """
+last = ["many"]
+[programs.many]
+sources = ["tests/many/*.cc"]
+headers = ["tests/own/words.h"]
+include = ["tests/own"]
+arguments = ["2"]
+"""
+WORDS = """int Look(int a);
+"""
+MAIN = """#include <cstdlib>
+#include "words.h"
+int main(int argc, char** argv) { return argc == 2 ? Look(std::atoi(argv[1])) : 3; }
+"""
+LOOK = """#include <cstdio>
+#include "words.h"
+int Twice(int a);
+int Look(int a) {
+  if (Twice(a) == 2 * a) return 0;
+  std::printf("many: it is %d, must be %d; repeat: many %d\\n", Twice(a), 2 * a, a);
+  return 1;
+}
+"""
 CAUGHT = ("caught", "return a > b ? a : b;", "return a;")
 ENDLESS = ("endless", "return a > b ? a : b;", "while (a != b + 7) asm volatile(\"\"); return a;")
 SURVIVOR = ("survivor", "return a > b ? a : b;", "return b < a ? a : b;")
@@ -83,6 +107,22 @@ class SmallTree(unittest.TestCase):
         self.assertEqual(run.returncode, 1)
         self.assertIn("fails without a mutant", run.stderr)
         self.assertNotIn("caught by", run.stdout)
+
+    @unittest.skipUnless(shutil.which("ninja"), "ninja is missing: apt-get install ninja-build")
+    def test_a_program_of_several_files_is_asked_last_and_catches_what_the_others_let_through(self):
+        self.write("tests/own/words.h", WORDS)
+        self.write("tests/many/main.cc", MAIN)
+        self.write("tests/many/look.cc", LOOK)
+        self.write("tests/mutation/mutants.toml", PROGRAM + LIST + entry(*CAUGHT) + entry(*UNSEEN))
+        run = subprocess.run([RUN, "--root", self.root], capture_output=True, text=True, check=False)
+        self.assertEqual(run.returncode, 0, run.stdout + run.stderr)
+        self.assertIn("1/2 caught: larger_test", run.stdout)
+        self.assertIn("2/2 unseen: many it is 6, must be 4 (", run.stdout)
+
+    def test_a_program_whose_files_are_gone_is_refused(self):
+        self.write("tests/mutation/mutants.toml", PROGRAM + LIST + entry(*CAUGHT))
+        run = subprocess.run([RUN, "--root", self.root, "--check"], capture_output=True, text=True, check=False)
+        self.assert_refused(run, "programs.many: no file tests/many/*.cc")
 
     def test_a_text_that_is_no_longer_found_is_refused(self):
         self.assert_refused(self.run_list(CAUGHT, ("gone", "return a < b;", "return a;")), "gone: its text is found 0")
