@@ -122,6 +122,8 @@ enum class Count : uint8_t {
   kLostByRack,
   kTimeouts,
   kSegmentCuts,
+  kPathsGivenUp,
+  kPathsReturned,
   kGoBackNDrops,
   kSignalsIgnored,
   kRateCutsByMark,

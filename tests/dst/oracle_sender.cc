@@ -279,7 +279,8 @@ void Oracle::AddTally(int host) {
       {Count::kSegmentCuts, counters.segment_cuts},       {Count::kGoBackNDrops, counters.out_of_order},
       {Count::kSignalsIgnored, counters.signals_ignored}, {Count::kRateCutsByMark, counters.rate_cuts_mark},
       {Count::kRateCutsByTrim, counters.rate_cuts_trim},  {Count::kModeChanges, counters.mode_changes},
-      {Count::kEventsFull, counters.events_full},
+      {Count::kEventsFull, counters.events_full},         {Count::kPathsGivenUp, counters.paths_given_up},
+      {Count::kPathsReturned, counters.paths_returned},
   };
   for (const auto& [count, value] : counts) tally[count] += value;
 }
