@@ -33,7 +33,7 @@ def spine_of(lab, sender, source_port, port):
 def ports_of_both_spines(lab, paths):
     """The first of `paths` ports that spread each host's data over both spines, while what belongs to the first path,
     and with it all reports, passes one spine; and that spine."""
-    for first in range(20000, 23000, paths):
+    for first in range(20000, 20000 + 100 * paths, paths):
         ways = [[spine_of(lab, sender, first + path, first) for path in range(paths)] for sender in (0, 1)]
         if ways[0][0] == ways[1][0] and all(2 * way.count("spine0") == paths for way in ways):
             return first, ways[0][0]
