@@ -27,7 +27,7 @@ bool PathHealth::MayTake(uint16_t path, TimePoint last_progress) {
   Record& record = records_[path];
   if (record.rest == 0) return true;
   if (last_progress > record.last_timeout) {
-    record = Record{};
+    record.rest = 0;
     --given_up_;
     return true;
   }
