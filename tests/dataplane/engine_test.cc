@@ -204,7 +204,8 @@ TEST_P(EngineOver, RefusesMorePostsThanItsLimitAsTryAgain) {
   b->Close(link.receiver);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, EngineOver, testing::Values("memory", "udp_ipv4", "udp_ipv6", "uring_ipv4"),
+INSTANTIATE_TEST_SUITE_P(Networks, EngineOver,
+                         testing::Values("memory", "udp_ipv4", "udp_ipv6", "uring_ipv4", "udp_paths", "uring_paths"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // A post that falls into the moment when the engine goes to sleep must wake it: many posts, each after a pause of

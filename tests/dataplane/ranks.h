@@ -20,7 +20,7 @@ namespace forgive {
 
 // What a set of ranks has in common.
 struct RankOptions {
-  std::string network = "memory";  // memory, udp_ipv4, udp_ipv6, uring_ipv4
+  std::string network = "memory";  // memory, udp_ipv4, udp_ipv6, uring_ipv4; udp_paths, uring_paths: over four paths
   std::string fault;
   uint32_t devices = 1;
   Config config;
@@ -51,6 +51,10 @@ inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
     engine.devices.push_back(device);
   }
   if (options.network.starts_with("uring")) engine.driver = "uring";
+  if (options.network.ends_with("paths")) {
+    engine.transport.path_policy = PathPolicy::kReps;
+    engine.transport.paths = 4;
+  }
   if (options.network == "memory") {
     engine.driver_factory = [hub = options.hub](const DeviceOptions&, const EngineOptions&, std::string*) {
       return hub->Open();
