@@ -57,10 +57,8 @@ std::string Engine::driver_description(uint32_t device) const {
 }
 
 std::shared_ptr<ListenerSlot> Engine::Listen(uint32_t device, ListenTicket* ticket) {
-  std::shared_ptr<ListenerSlot> listener = impl_->loop.DrawListener(device);
-  if (listener == nullptr) return nullptr;
-  *ticket = listener->ticket;
-  impl_->loop.HandOver([loop = &impl_->loop, listener](TimePoint) { loop->ListenHere(listener); });
+  std::shared_ptr<ListenerSlot> listener = impl_->loop.Listen(device);
+  if (listener != nullptr) *ticket = listener->ticket;
   return listener;
 }
 
@@ -70,21 +68,16 @@ std::shared_ptr<ConnectionSlot> Engine::Accept(const std::shared_ptr<ListenerSlo
   return connection;
 }
 
-void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) {
-  impl_->loop.HandOver([loop = &impl_->loop, listener](TimePoint now) { loop->CloseListenerHere(now, listener); });
-}
+void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) { impl_->loop.CloseListener(listener); }
 
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
                                                 uint32_t traffic_class, uint8_t dscp) {
-  const std::shared_ptr<EngineConnection> connection = impl_->loop.MakeConnection(device);
   ConnectRequest request;
   request.peer = peer;
   request.ticket = ticket;
   request.traffic_class = traffic_class;
   request.dscp = dscp;
-  impl_->loop.HandOver(
-      [loop = &impl_->loop, connection, request](TimePoint now) { loop->ConnectHere(now, connection, request); });
-  return connection;
+  return impl_->loop.Connect(device, request);
 }
 
 void Engine::Close(const std::shared_ptr<ConnectionSlot>& connection) {
@@ -92,7 +85,7 @@ void Engine::Close(const std::shared_ptr<ConnectionSlot>& connection) {
 }
 
 void Engine::CloseIdle(const std::shared_ptr<ConnectionSlot>& connection) {
-  impl_->loop.HandOver([loop = &impl_->loop, connection](TimePoint now) { loop->CloseHere(now, connection); });
+  impl_->loop.CloseIdle(std::static_pointer_cast<EngineConnection>(connection));
 }
 
 bool Engine::Impl::Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* request, Command* command) {

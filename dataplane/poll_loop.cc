@@ -6,17 +6,19 @@
 #include <sched.h>
 #include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <bit>
 #include <cerrno>
 #include <cstring>
+#include <new>
 #include <string>
 #include <system_error>
+#include <utility>
 
 #include "dataplane/clock.h"
+#include "dataplane/system_entropy.h"
 #include "dataplane/thread_signals.h"
 #include "transport/check.h"
 
@@ -45,25 +47,9 @@ constexpr Nanoseconds kPollInterval = Microseconds(200);
 constexpr int64_t kIdleShare = 16;
 constexpr Nanoseconds kIdlePollInterval = Milliseconds(4);
 
-std::array<uint8_t, 32> SystemEntropy() {
-  std::array<uint8_t, 32> entropy;
-  size_t filled = 0;
-  while (filled < entropy.size()) {
-    const ssize_t got = getrandom(entropy.data() + filled, entropy.size() - filled, 0);
-    FORGIVE_CHECK(got > 0 || errno == EINTR);
-    if (got > 0) filled += static_cast<size_t>(got);
-  }
-  return entropy;
-}
-
 int AllowedCpus() {
   cpu_set_t set;
   return sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-}
-
-void RunHandedOver(TimePoint now, const Command& command) {
-  const std::unique_ptr<const std::function<void(TimePoint)>> work(command.control);
-  (*work)(now);
 }
 
 // Counter structures are nothing but 64-bit integers, so sums need no list of their fields.
@@ -78,9 +64,12 @@ void AddCounters(const T& from, T* to) {
 
 }  // namespace
 
-PollLoop::Device::Device(uint32_t most_listeners) : free_listeners(std::bit_ceil(std::max(most_listeners, 2u))) {
-  FORGIVE_CHECK(most_listeners <= uint32_t{UINT16_MAX} + 1);
-  for (uint32_t place = 0; place < most_listeners; ++place) free_listeners.Push(static_cast<uint16_t>(place));
+PollLoop::Device::Device(const Config& limits)
+    : connections(limits.max_connections),
+      listeners(limits.max_listeners),
+      free_listeners(std::bit_ceil(std::max(limits.max_listeners, 2u))) {
+  FORGIVE_CHECK(limits.max_listeners <= uint32_t{UINT16_MAX} + 1);
+  for (uint32_t place = 0; place < limits.max_listeners; ++place) free_listeners.Push(static_cast<uint16_t>(place));
 }
 
 PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Driver>> drivers)
@@ -91,12 +80,13 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
       ledger_(kLedgerLines),
       operation_lines_(Engine::kOperationLines) {
   operations_.reserve(kMostOpenOperations);
+  ledger_waiting_.reserve(options.transport.event_capacity);
   poll_fds_.push_back({-1, POLLIN, 0});  // wake_fd_, from Start on
   const std::array<uint8_t, 32> identity_entropy = SystemEntropy();
   Identity identity;
   std::copy_n(identity_entropy.begin(), identity.size(), identity.begin());
   for (std::unique_ptr<Driver>& driver : drivers) {
-    auto device = std::make_unique<Device>(options_.transport.max_listeners);
+    auto device = std::make_unique<Device>(options_.transport);
     device->driver = std::move(driver);
     Config config = options_.transport;
     const BitsPerSecond link_rate = options_.devices[devices_.size()].link_rate;
@@ -122,9 +112,7 @@ PollLoop::~PollLoop() {
   }
   // Handed over behind the end: nothing is left that they could use, but each says so in its slot.
   Command command;
-  while (commands_.Pop(&command)) {
-    if (command.kind == Command::Kind::kHandedOver) RunHandedOver(last_turn_, command);
-  }
+  while (commands_.Pop(&command)) RunHandedOver(last_turn_, command);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
@@ -163,44 +151,39 @@ bool PollLoop::Submit(const Command& command) {
   return true;
 }
 
-void PollLoop::Call(const std::function<void(TimePoint now)>& work) {
-  bool done = false;
-  const std::function<void(TimePoint now)> wrapped = [&](TimePoint now) {
-    work(now);
-    const std::lock_guard<std::mutex> lock(control_mutex_);
-    done = true;
-    control_done_.notify_all();  // under the lock: the caller may free `done` as soon as it can see it
-  };
+void PollLoop::CallAwaited(AwaitedWork* awaited) {
   Command command;
-  command.kind = Command::Kind::kControl;
-  command.control = &wrapped;
-  // Without a limit: the engine always drains its ring, and a process that was stopped in between has done no wrong.
-  while (!Submit(command)) sched_yield();
+  command.kind = Command::Kind::kAwaited;
+  command.awaited = awaited;
+  HandOver(command);
   std::unique_lock<std::mutex> lock(control_mutex_);
-  control_done_.wait(lock, [&] { return done; });
+  control_done_.wait(lock, [&] { return awaited->done; });
+  if (awaited->no_memory) throw std::bad_alloc();
 }
 
-void PollLoop::HandOver(std::function<void(TimePoint now)> work) {
-  Command command;
-  command.kind = Command::Kind::kHandedOver;
-  command.control = new std::function<void(TimePoint)>(std::move(work));
+// Without a limit: the engine always drains its ring, and a process that was stopped in between has done no wrong.
+void PollLoop::HandOver(const Command& command) {
   while (!Submit(command)) sched_yield();
 }
 
-std::shared_ptr<ListenerSlot> PollLoop::DrawListener(uint32_t device_index) {
-  Device& device = *devices_[device_index];
-  uint16_t place = 0;
-  {
-    const std::lock_guard<std::mutex> lock(device.listener_mutex);
-    if (!device.free_listeners.Pop(&place)) return nullptr;
-  }
-  const std::array<uint8_t, 32> random = SystemEntropy();
-  std::array<uint64_t, 3> words;
-  std::memcpy(words.data(), random.data(), sizeof(words));
-  auto listener = std::make_shared<ListenerSlot>();
-  listener->device = device_index;
-  listener->ticket = Endpoint::DrawnTicket(place, words[0], {words[1], words[2]});
-  return listener;
+std::shared_ptr<EngineConnection> PollLoop::Connect(uint32_t device, const ConnectRequest& request) {
+  const std::shared_ptr<EngineConnection> connection = MakeConnection(device);
+  connection->request = request;
+  connection->connecting = connection;
+  Command command;
+  command.kind = Command::Kind::kConnect;
+  command.connection = connection.get();
+  HandOver(command);
+  return connection;
+}
+
+void PollLoop::CloseIdle(const std::shared_ptr<EngineConnection>& connection) {
+  if (connection->close_asked.exchange(true, std::memory_order_relaxed)) return;
+  connection->closing = connection;
+  Command command;
+  command.kind = Command::Kind::kCloseIdle;
+  command.connection = connection.get();
+  HandOver(command);
 }
 
 void PollLoop::DrainLedger(std::vector<Event>* out) {
@@ -233,6 +216,42 @@ void PollLoop::Run() {
   for (const std::unique_ptr<Device>& device : devices_) device->driver.reset();
 }
 
+// What the work cannot allocate is the asking thread's to know: it ends nothing here.
+void PollLoop::RunAwaited(TimePoint now, AwaitedWork* awaited) {
+  bool no_memory = false;
+  try {
+    awaited->run(awaited->work, now);
+  } catch (const std::bad_alloc&) {
+    no_memory = true;
+  }
+  const std::lock_guard<std::mutex> lock(control_mutex_);
+  awaited->no_memory = no_memory;
+  awaited->done = true;
+  control_done_.notify_all();  // under the lock: the caller may free `awaited` as soon as it can see it
+}
+
+void PollLoop::RunHandedOver(TimePoint now, const Command& command) {
+  switch (command.kind) {
+    case Command::Kind::kListen:
+      ListenHere(std::exchange(command.listener->opening, nullptr));
+      return;
+    case Command::Kind::kCloseListener:
+      CloseListenerHere(now, std::exchange(command.listener->closing, nullptr));
+      return;
+    case Command::Kind::kConnect:
+      ConnectHere(now, std::exchange(command.connection->connecting, nullptr));
+      return;
+    case Command::Kind::kCloseIdle:
+      CloseHere(now, std::exchange(command.connection->closing, nullptr));
+      return;
+    case Command::Kind::kSend:
+    case Command::Kind::kReceive:
+    case Command::Kind::kOperation:
+    case Command::Kind::kAwaited:
+      return;
+  }
+}
+
 bool PollLoop::Turn() {
   const TimePoint now = MonotonicNow();
   last_turn_ = now;
@@ -258,12 +277,17 @@ size_t PollLoop::DrainCommands(TimePoint now) {
   Command command;
   while (count < kCommandsPerTurn && commands_.Pop(&command)) {
     ++count;
-    if (command.kind == Command::Kind::kControl) {
-      (*command.control)(now);
-    } else if (command.kind == Command::Kind::kHandedOver) {
-      RunHandedOver(now, command);
-    } else {
-      Post(now, command);
+    switch (command.kind) {
+      case Command::Kind::kSend:
+      case Command::Kind::kReceive:
+      case Command::Kind::kOperation:
+        Post(now, command);
+        break;
+      case Command::Kind::kAwaited:
+        RunAwaited(now, command.awaited);
+        break;
+      default:
+        RunHandedOver(now, command);
     }
   }
   return count;

@@ -7,54 +7,44 @@
 
 #include <array>
 #include <condition_variable>
-#include <deque>
-#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
 #include <thread>
-#include <unordered_map>
 #include <vector>
 
 #include "dataplane/engine.h"
+#include "dataplane/engine_slots.h"
 #include "dataplane/ring.h"
 
 namespace forgive {
 
-// A connection as the engine holds it: what the plugin sees, and the slots that wait on it. The part below
-// `outstanding` belongs to the engine's thread.
-struct EngineConnection : ConnectionSlot {
-  // Posts from the oldest unfinished one on; posters add, the engine takes off. Receives may complete out of order,
-  // but the endpoint's room is freed in order, so this bounds both `posted` and the endpoint's table.
-  std::atomic<uint32_t> outstanding{0};
-
-  struct Posted {
-    RequestSlot* request = nullptr;
-    const uint8_t* send_buffer = nullptr;  // of a send
-    uint64_t send_length = 0;
-    bool done = false;  // the slot is its poster's again
-  };
-  std::vector<Posted> posted;  // in the order of posts, the first one not done; capacity Config::max_messages
-};
-
-struct ListenerSlot {
-  // So many connections may wait for Accept without more work for the engine.
-  static constexpr uint32_t kAcceptedPlaces = 64;
-
-  uint32_t device = 0;
-  ListenTicket ticket;  // its id is the cookie of its events
-  // From the engine to whoever accepts, and after the close back to the engine.
-  SpscRing<std::shared_ptr<ConnectionSlot>> accepted{kAcceptedPlaces};
-  std::deque<std::shared_ptr<ConnectionSlot>> waiting;  // the engine's: what did not fit, put in later
+// Work that a thread waits for; it stays the thread's.
+struct AwaitedWork {
+  void (*run)(const void* work, TimePoint now) = nullptr;
+  const void* work = nullptr;
+  bool done = false;
+  bool no_memory = false;  // the work ended by std::bad_alloc
 };
 
 // One unit of work for the engine's thread.
 struct Command {
-  enum class Kind : uint8_t { kSend, kReceive, kOperation, kControl, kHandedOver };
-  Kind kind = Kind::kControl;
+  enum class Kind : uint8_t {
+    kSend,
+    kReceive,
+    kOperation,
+    kAwaited,
+    // Handed over: nobody waits for these.
+    kListen,
+    kCloseListener,
+    kConnect,
+    kCloseIdle
+  };
+  Kind kind = Kind::kAwaited;
   EngineConnection* connection = nullptr;
+  ListenerSlot* listener = nullptr;
   RequestSlot* request = nullptr;
-  const std::function<void(TimePoint now)>* control = nullptr;  // of kHandedOver: owned by the command
+  AwaitedWork* awaited = nullptr;
   SendRequest send;
   ReceiveRequest receive;
   StepPlan plan;
@@ -73,15 +63,23 @@ class PollLoop {
   // ---- From any thread ----
   // False: the ring is full.
   bool Submit(const Command& command);
-  // Runs `work` on the thread and returns when it has run.
-  void Call(const std::function<void(TimePoint now)>& work);
-  // Has `work` run on the thread, in the order of a thread's commands, and returns at once; waits only while the ring
-  // is full. What the thread has not run when it ends is run by the destructor, with `stop_` set.
-  void HandOver(std::function<void(TimePoint now)> work);
-  // A listener with a ticket, not yet open (ListenHere). nullptr: over the limit.
-  std::shared_ptr<ListenerSlot> DrawListener(uint32_t device);
-  // A connection that is connecting.
-  std::shared_ptr<EngineConnection> MakeConnection(uint32_t device_index) const;
+  // Runs `work(now)` on the thread and returns when it has run. Allocates nothing itself; throws std::bad_alloc where
+  // the work did.
+  template <typename Work>
+  void Call(const Work& work) {
+    AwaitedWork awaited;
+    awaited.run = [](const void* erased, TimePoint now) { (*static_cast<const Work*>(erased))(now); };
+    awaited.work = &work;
+    CallAwaited(&awaited);
+  }
+  // These hand over to the thread, in the order of a thread's commands, and return at once; they wait only while the
+  // ring is full. What the thread has not run when it ends is run by the destructor, with `stop_` set. Whatever they
+  // cannot allocate is std::bad_alloc before anything has begun; those that close allocate nothing.
+  // nullptr: over the limit.
+  std::shared_ptr<ListenerSlot> Listen(uint32_t device);
+  void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
+  std::shared_ptr<EngineConnection> Connect(uint32_t device, const ConnectRequest& request);
+  void CloseIdle(const std::shared_ptr<EngineConnection>& connection);
   EngineSnapshot Snapshot() const { return snapshot_.Load(); }
   void DrainLedger(std::vector<Event>* out);
   void DrainOperations(std::vector<OperationAccount>* out);
@@ -90,10 +88,6 @@ class PollLoop {
   const Config& config() const { return options_.transport; }
 
   // ---- On the thread ----
-  void ListenHere(const std::shared_ptr<ListenerSlot>& listener);
-  void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
-  // Sets what the request needs from the device, and starts the handshake.
-  void ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection, ConnectRequest request);
   void CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& connection);
   StepTable& steps() { return steps_; }
   void EndOperationsHere(TimePoint now);
@@ -104,11 +98,12 @@ class PollLoop {
   static constexpr int kBurstsPerTurn = 4;
 
   struct Device {
-    explicit Device(uint32_t most_listeners);
+    explicit Device(const Config& limits);
 
     std::unique_ptr<Driver> driver;
     std::unique_ptr<Endpoint> endpoint;
-    std::unordered_map<uint32_t, std::shared_ptr<EngineConnection>> connections;  // by handle
+    std::vector<std::shared_ptr<EngineConnection>> connections;  // by the place of their handles
+    std::vector<std::shared_ptr<ListenerSlot>> listeners;        // by the place of their tickets
     // Packets that the driver did not take yet stand in [next, end).
     std::array<Transmit, kBurst> transmits;
     size_t next = 0;
@@ -123,6 +118,10 @@ class PollLoop {
 
   // poll_loop.cc
   void Run();
+  void CallAwaited(AwaitedWork* awaited);
+  void RunAwaited(TimePoint now, AwaitedWork* awaited);
+  void HandOver(const Command& command);
+  void RunHandedOver(TimePoint now, const Command& command);
   bool Turn();
   size_t DrainCommands(TimePoint now);
   size_t ReceiveFrom(Device& device, TimePoint now);
@@ -137,17 +136,28 @@ class PollLoop {
   void BeginOperation(TimePoint now, const StepPlan& plan);
   void EndOperation(TimePoint now, size_t index);
 
+  // poll_listeners.cc
+  static ListenerSlot* FindListener(Device& device, uint64_t listen_id);
+  void ListenHere(const std::shared_ptr<ListenerSlot>& listener);
+  void CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener);
+  void OnIncoming(TimePoint now, uint32_t device_index, const Event& event);
+  void OnIncomingRefused(uint32_t device_index, const Event& event);
+  std::shared_ptr<EngineConnection> MakeIncoming(uint32_t device_index) const;
+  void GiveFailed(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection, FailReason reason);
+  void GiveToListener(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection);
+  void FlushAccepted();
+
   // poll_requests.cc: requests in, events out
+  std::shared_ptr<EngineConnection> MakeConnection(uint32_t device_index) const;
+  static EngineConnection* FindConnection(const Device& device, ConnectionHandle handle);
+  // Sets what the request needs from the device, and starts the handshake.
+  void ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection);
   void Post(TimePoint now, const Command& command);
   size_t DrainEvents(TimePoint now, uint32_t device_index);
   void OnEvent(TimePoint now, uint32_t device_index, const Event& event);
-  void OnIncoming(TimePoint now, uint32_t device_index, const Event& event);
-  void OnIncomingRefused(uint32_t device_index, const Event& event);
   void Complete(Device& device, const Event& event);
   void FailConnection(EngineConnection* connection, FailReason reason);
   void FailRequest(RequestSlot* request, FailReason reason);
-  void GiveToListener(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection);
-  void FlushAccepted();
   void AddLedgerLine(Device& device, const Event& event);
   bool FlushLedger();
   void DropLeftovers(Device& device, ConnectionHandle connection, const EngineConnection::Posted* only);
@@ -156,12 +166,14 @@ class PollLoop {
   const EngineOptions options_;
   StepTable steps_;
   std::vector<std::unique_ptr<Device>> devices_;
-  std::unordered_map<uint64_t, std::shared_ptr<ListenerSlot>> listeners_;  // by the id of their tickets
-  size_t accepted_waiting_ = 0;                                            // in all ListenerSlot::waiting
+  size_t accepted_waiting_ = 0;  // in all ListenerSlot::waiting
 
   CommandRing<Command> commands_;
   SpscRing<Event> ledger_;
-  std::deque<Event> ledger_waiting_;  // lines that did not fit; while there are any, no datagram is taken
+  // Lines that did not fit, from ledger_next_ on. While there are any, no datagram is taken, so that none are added
+  // but those of the device that took the last ones: its events, Config::event_capacity at most.
+  std::vector<Event> ledger_waiting_;
+  size_t ledger_next_ = 0;
   std::array<Datagram, kBurst> datagrams_;
 
   struct OpenOperation {

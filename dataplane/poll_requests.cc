@@ -93,9 +93,8 @@ void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event)
     case Event::Kind::kSegmentsCut:
       break;
   }
-  const auto found = device.connections.find(event.connection.value);
-  if (found == device.connections.end()) return;  // closed meanwhile
-  EngineConnection* connection = found->second.get();
+  EngineConnection* connection = FindConnection(device, event.connection);
+  if (connection == nullptr) return;  // closed meanwhile
   if (event.kind == Event::Kind::kFailed) {
     FailConnection(connection, event.reason);
     return;
@@ -108,52 +107,9 @@ void PollLoop::OnEvent(TimePoint now, uint32_t device_index, const Event& event)
   connection->state.store(ConnectionSlot::kReady, std::memory_order_release);
 }
 
-void PollLoop::OnIncoming(TimePoint now, uint32_t device_index, const Event& event) {
-  Device& device = *devices_[device_index];
-  const auto found = listeners_.find(event.cookie);
-  if (found == listeners_.end()) {
-    device.endpoint->Post(now, CloseRequest{event.connection});
-    return;
-  }
-  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
-  connection->handle = event.connection;
-  connection->connection_id = event.connection_id;
-  connection->peer_traffic_class = static_cast<uint32_t>(event.size);
-  connection->state.store(ConnectionSlot::kReady, std::memory_order_release);
-  device.connections[event.connection.value] = connection;
-  GiveToListener(found->second.get(), connection);
-}
-
-// Whoever accepts learns by a connection that has failed already.
-void PollLoop::OnIncomingRefused(uint32_t device_index, const Event& event) {
-  const auto found = listeners_.find(event.cookie);
-  if (found == listeners_.end()) return;
-  const std::shared_ptr<EngineConnection> connection = MakeConnection(device_index);
-  connection->reason.store(static_cast<uint32_t>(event.reason), std::memory_order_relaxed);
-  connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
-  GiveToListener(found->second.get(), connection);
-}
-
-// In order: nothing overtakes what waits.
-void PollLoop::GiveToListener(ListenerSlot* listener, std::shared_ptr<EngineConnection> connection) {
-  if (listener->waiting.empty() && listener->accepted.Push(connection)) return;
-  listener->waiting.push_back(std::move(connection));
-  ++accepted_waiting_;
-}
-
-void PollLoop::FlushAccepted() {
-  for (const auto& [id, listener] : listeners_) {
-    while (!listener->waiting.empty() && listener->accepted.Push(listener->waiting.front())) {
-      listener->waiting.pop_front();
-      --accepted_waiting_;
-    }
-  }
-}
-
 void PollLoop::Complete(Device& device, const Event& event) {
-  const auto found = device.connections.find(event.connection.value);
-  if (found == device.connections.end()) return;  // closed meanwhile: its slots are no longer ours
-  EngineConnection* connection = found->second.get();
+  EngineConnection* connection = FindConnection(device, event.connection);
+  if (connection == nullptr) return;  // closed meanwhile: its slots are no longer ours
   auto* request = reinterpret_cast<RequestSlot*>(event.cookie);
   const auto posted =
       std::find_if(connection->posted.begin(), connection->posted.end(),
@@ -205,21 +161,31 @@ void PollLoop::DropLeftovers(Device& device, ConnectionHandle connection, const 
 
 void PollLoop::AddLedgerLine(Device& device, const Event& event) {
   Event line = event;
-  const auto found = device.connections.find(event.connection.value);
-  line.cookie = found == device.connections.end() ? 0 : reinterpret_cast<uint64_t>(found->second->user);
-  if (!FlushLedger() || !ledger_.Push(line)) ledger_waiting_.push_back(line);
+  const EngineConnection* connection = FindConnection(device, event.connection);
+  line.cookie = connection == nullptr ? 0 : reinterpret_cast<uint64_t>(connection->user);
+  if (FlushLedger() && ledger_.Push(line)) return;
+  FORGIVE_CHECK(ledger_waiting_.size() < ledger_waiting_.capacity());
+  ledger_waiting_.push_back(line);
 }
 
 // True: every line is in the ring.
 bool PollLoop::FlushLedger() {
-  while (!ledger_waiting_.empty()) {
-    if (!ledger_.Push(ledger_waiting_.front())) return false;
-    ledger_waiting_.pop_front();
+  for (; ledger_next_ != ledger_waiting_.size(); ++ledger_next_) {
+    if (!ledger_.Push(ledger_waiting_[ledger_next_])) return false;
   }
+  ledger_waiting_.clear();
+  ledger_next_ = 0;
   return true;
 }
 
 // ---- Control ----
+
+EngineConnection* PollLoop::FindConnection(const Device& device, ConnectionHandle handle) {
+  const uint16_t place = Endpoint::PlaceOf(handle);
+  if (place >= device.connections.size()) return nullptr;
+  EngineConnection* const connection = device.connections[place].get();
+  return connection != nullptr && connection->handle == handle ? connection : nullptr;
+}
 
 std::shared_ptr<EngineConnection> PollLoop::MakeConnection(uint32_t device_index) const {
   auto connection = std::make_shared<EngineConnection>();
@@ -228,35 +194,14 @@ std::shared_ptr<EngineConnection> PollLoop::MakeConnection(uint32_t device_index
   return connection;
 }
 
-void PollLoop::ListenHere(const std::shared_ptr<ListenerSlot>& listener) {
-  const ListenRequest request{listener->ticket.listen_id};
-  // A place that DrawListener took is free in the endpoint: it is given back when the endpoint has closed it.
-  FORGIVE_CHECK(devices_[listener->device]->endpoint->Post(request, listener->ticket) == PostResult::kAccepted);
-  listeners_[listener->ticket.listen_id] = listener;
-}
-
-void PollLoop::CloseListenerHere(TimePoint now, const std::shared_ptr<ListenerSlot>& listener) {
-  const uint64_t id = listener->ticket.listen_id;
-  if (listeners_.erase(id) == 0) return;
-  Device& device = *devices_[listener->device];
-  device.endpoint->CloseListener(id);
-  // Nobody accepts any more, so that the ring is read here.
-  std::shared_ptr<ConnectionSlot> never_accepted;
-  while (listener->accepted.Pop(&never_accepted)) CloseHere(now, never_accepted);
-  for (const std::shared_ptr<ConnectionSlot>& connection : listener->waiting) CloseHere(now, connection);
-  accepted_waiting_ -= listener->waiting.size();
-  listener->waiting.clear();
-  FORGIVE_CHECK(device.free_listeners.Push(Endpoint::PlaceOf(listener->ticket)));
-}
-
-void PollLoop::ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection,
-                           ConnectRequest request) {
+void PollLoop::ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection>& connection) {
   const auto fail = [&](FailReason reason) {
     connection->reason.store(static_cast<uint32_t>(reason), std::memory_order_relaxed);
     connection->state.store(ConnectionSlot::kFailed, std::memory_order_release);
   };
   if (stop_) return fail(FailReason::kClosedHere);
   Device& device = *devices_[connection->device];
+  ConnectRequest& request = connection->request;
   // A link-local address of the peer carries the peer's own interface number.
   SetAddressScope(AddressScope(device.driver->local_address()), &request.peer);
   const uint32_t most = device.driver->max_datagram_bytes();
@@ -264,15 +209,16 @@ void PollLoop::ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection
   const PostResult result = device.endpoint->Post(now, request, &connection->handle);
   if (result != PostResult::kAccepted) {
     // Whoever asked must not look for the reason at the peer, who never heard of it.
+    if (result == PostResult::kNoMemory) return fail(FailReason::kNoMemory);
     return fail(result == PostResult::kOverLimit ? FailReason::kOverLimit : FailReason::kNoPayload);
   }
-  device.connections[connection->handle.value] = connection;
+  device.connections[Endpoint::PlaceOf(connection->handle)] = connection;
 }
 
 void PollLoop::CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& slot) {
   Device& device = *devices_[slot->device];
-  const auto found = device.connections.find(slot->handle.value);
-  if (found == device.connections.end() || found->second != slot) {
+  EngineConnection* const connection = FindConnection(device, slot->handle);
+  if (connection != slot.get()) {
     slot->state.store(ConnectionSlot::kClosed, std::memory_order_release);
     return;
   }
@@ -280,29 +226,32 @@ void PollLoop::CloseHere(TimePoint now, const std::shared_ptr<ConnectionSlot>& s
   DrainEvents(now, slot->device);
   DropLeftovers(device, slot->handle, nullptr);
   device.endpoint->Post(now, CloseRequest{slot->handle});
-  found->second->posted.clear();
+  connection->posted.clear();
   slot->state.store(ConnectionSlot::kClosed, std::memory_order_release);
-  device.connections.erase(found);
+  device.connections[Endpoint::PlaceOf(slot->handle)] = nullptr;
 }
 
 void PollLoop::CloseEverything(TimePoint now) {
   for (uint32_t i = 0; i < devices_.size(); ++i) {
     Device& device = *devices_[i];
     DrainEvents(now, i);
-    while (!device.connections.empty()) {
-      const std::shared_ptr<EngineConnection> connection = device.connections.begin()->second;
+    for (size_t place = 0; place < device.connections.size(); ++place) {
+      const std::shared_ptr<EngineConnection> connection = device.connections[place];
+      if (connection == nullptr) continue;
       FailConnection(connection.get(), FailReason::kClosedHere);
       CloseHere(now, connection);
     }
     TransmitFrom(device, now);  // the peers learn of it
+    for (std::shared_ptr<ListenerSlot>& listener : device.listeners) listener = nullptr;
   }
-  listeners_.clear();
+  accepted_waiting_ = 0;
 }
 
 std::vector<ConnectionSample> PollLoop::SampleHere(TimePoint now) {
   std::vector<ConnectionSample> samples;
   for (uint32_t i = 0; i < devices_.size(); ++i) {
-    for (const auto& [handle, connection] : devices_[i]->connections) {
+    for (const std::shared_ptr<EngineConnection>& connection : devices_[i]->connections) {
+      if (connection == nullptr) continue;
       ConnectionSample sample;
       sample.device = i;
       if (devices_[i]->endpoint->Facts(now, connection->handle, &sample.facts)) samples.push_back(sample);

@@ -101,6 +101,9 @@ std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int t
   return slot;
 }
 
+// Whether this process itself had no room for the connection, and no peer is to blame.
+bool IsOwnLack(FailReason reason) { return reason == FailReason::kOverLimit || reason == FailReason::kNoMemory; }
+
 // Of a connection that never started: nobody refused it but our own limit.
 std::string OverLimit(const Process& process) {
   return std::string(Words(FailReason::kOverLimit)) + " (" +
@@ -286,7 +289,7 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
     Log(LogLevel::kError, "connect through %s: %s", process->devices()[static_cast<size_t>(device)].interface.c_str(),
         reason == FailReason::kOverLimit ? OverLimit(*process).c_str() : Words(reason));
     process->engine()->CloseIdle(slot);
-    return reason == FailReason::kOverLimit ? nccl::kSystemError : nccl::kRemoteError;
+    return IsOwnLack(reason) ? nccl::kSystemError : nccl::kRemoteError;
   }
   *send_comm = new Communicator(Communicator::Kind::kSend, OptionsOf(process, slot, context));
   process->live()->Add(*send_comm);
@@ -310,9 +313,10 @@ int Accept(void* comm, void** receive_comm) {
   const std::shared_ptr<ConnectionSlot> slot = std::move(listen->accepted);
   listen->accepted = nullptr;
   if (state != ConnectionSlot::kReady) {
-    Log(LogLevel::kError, "accept: %s", Words(static_cast<FailReason>(slot->reason.load(std::memory_order_acquire))));
+    const auto reason = static_cast<FailReason>(slot->reason.load(std::memory_order_acquire));
+    Log(LogLevel::kError, "accept: %s", Words(reason));
     process->engine()->CloseIdle(slot);
-    return nccl::kRemoteError;
+    return IsOwnLack(reason) ? nccl::kSystemError : nccl::kRemoteError;
   }
   *receive_comm = new Communicator(Communicator::Kind::kReceive, OptionsOf(process, slot, listen->context));
   process->live()->Add(*receive_comm);

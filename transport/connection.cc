@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 #include "transport/inline.h"
 #include "transport/wire_layout.h"
@@ -60,6 +61,7 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       nonce_(nonce),
       connector_nonce_head_(NonceHead(nonce)),
       dscp_(request.dscp),
+      has_keys_(false),
       cookie_(request.cookie),
       traffic_class_(request.traffic_class),
       next_connect_(now),
@@ -88,13 +90,14 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       connector_nonce_head_(NonceHead(connect.nonce)),
       max_payload_(std::min<uint32_t>(connect.max_payload, context.config->max_payload_bytes) / kUnitBytes *
                    kUnitBytes),
+      has_keys_(true),
       reply_due_(true),
       last_heard_(now) {
   payload_crc_ = context.config->payload_crc || (connect.capabilities & kCapabilityPayloadCrc) != 0;
   Config config = *context.config;
   config.payload_crc = payload_crc_;
-  receiver_ = std::make_unique<Receiver>(config, max_payload_, handle, local_id, context.steps, context.counters,
-                                         context.events);
+  receiver_.reset(new (std::nothrow) Receiver(config, max_payload_, handle, local_id, context.steps, context.counters,
+                                              context.events));
 }
 
 bool Connection::IsAnswerTo(const Connect& connect) const {
@@ -130,7 +133,7 @@ void Connection::Close(TimePoint now) {
   if (receiver_) receiver_->Close();
   if (connector_) {
     // The peer must learn that its posted receives will never be filled. A receiver says the same by a report.
-    resets_due_ = peer_waits && sender_ ? kResetsAtClose : 0;
+    resets_due_ = peer_waits && has_keys_ ? kResetsAtClose : 0;
     if (reset_code_ == 0) reset_code_ = static_cast<uint16_t>(FailReason::kReset);
   }
   state_ = State::kClosed;
@@ -187,7 +190,7 @@ void Connection::OnReport(TimePoint now, Report* report, const Datagram& datagra
     ++counters.unknown_connection;
     return;
   }
-  if (!sender_) return;  // closed or failed before the handshake ended
+  if (!sender_) return;  // closed or failed before the handshake ended: a probe is answered
   report->ignore_trim_signal = datagram.ignore_trim_signal;
   report->report_number = sender_->ExpandReportNumber(static_cast<uint32_t>(report->report_number));
   if (context_->config->tags &&
@@ -232,12 +235,15 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
   keys_ = DeriveKeys(secret_, nonce_, reply.nonce);
   data_tagger_ = Tagger(keys_.to_receiver);
   report_tagger_ = Tagger(keys_.to_sender);
-  Config config = *context_->config;
-  config.payload_crc = (reply.capabilities & kCapabilityPayloadCrc) != 0;
-  // A peer with more room than this side is configured for does not make it allocate more.
-  const uint64_t scoreboard_bytes = std::min<uint64_t>(reply.scoreboard_bytes, config.scoreboard_bytes);
-  sender_ = std::make_unique<Sender>(config, max_payload_, scoreboard_bytes, handle_, peer_id_, context_->counters,
-                                     context_->events);
+  has_keys_ = true;
+  MakeSender(reply);
+  if (sender_ == nullptr) {
+    Fail(now, FailReason::kNoMemory, false);
+    // The peer has accepted: it must learn that nothing will come.
+    resets_due_ = kResetsAtClose;
+    reset_code_ = static_cast<uint16_t>(FailReason::kReset);
+    return;
+  }
   state_ = State::kReady;
   last_heard_ = now;
   Event event;
@@ -246,6 +252,17 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
   event.cookie = cookie_;
   event.connection_id = peer_id_;
   context_->events->Push(event);
+}
+
+// Leaves none where there is no memory for it.
+void Connection::MakeSender(const ConnectReply& reply) {
+  Config config = *context_->config;
+  config.payload_crc = (reply.capabilities & kCapabilityPayloadCrc) != 0;
+  // A peer with more room than this side is configured for does not make it allocate more.
+  const uint64_t scoreboard_bytes = std::min<uint64_t>(reply.scoreboard_bytes, config.scoreboard_bytes);
+  sender_.reset(new (std::nothrow) Sender(config, max_payload_, scoreboard_bytes, handle_, peer_id_,
+                                          context_->counters, context_->events));
+  if (sender_ != nullptr && !sender_->has_memory()) sender_.reset();
 }
 
 // True if the peer that has the ticket answers this handshake.
@@ -264,7 +281,7 @@ void Connection::OnForeignReply(TimePoint now, const ConnectReply& reply, const 
 void Connection::OnControl(TimePoint now, const Control& control, const Datagram& datagram) {
   Counters& counters = *context_->counters;
   // Before the handshake has ended there are no keys, also if the connection was closed or failed meanwhile.
-  if (connector_ && !sender_) {
+  if (!has_keys_) {
     ++counters.unknown_connection;
     return;
   }

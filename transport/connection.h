@@ -41,6 +41,8 @@ class Connection {
   // The listener's side: a verified Connect from `source`, answered by Reply().
   Connection(const ConnectionContext& context, ConnectionHandle handle, uint64_t local_id, const Nonce& nonce,
              const Connect& connect, const SipKey& secret, const Address& source, TimePoint now);
+  // Else nothing but the destructor may be called.
+  bool has_memory() const { return connector_ || (receiver_ != nullptr && receiver_->has_memory()); }
 
   State state() const { return state_; }
   ConnectionHandle handle() const { return handle_; }
@@ -94,6 +96,7 @@ class Connection {
   void BeginWaiting(TimePoint now);
   void DiscountOwnPause(TimePoint now);
   bool IsOwnReply(const ConnectReply& reply, const Datagram& datagram);
+  void MakeSender(const ConnectReply& reply);
   Nanoseconds ProbeInterval() const;
   bool HasHandshake(TimePoint now) const {
     return reply_due_ || (state_ == State::kConnecting && now >= next_connect_);
@@ -122,7 +125,8 @@ class Connection {
   uint64_t connector_nonce_head_ = 0;
   uint32_t max_payload_ = 0;
   const uint8_t dscp_ = kDscpOfDriver;  // of its data packets
-  std::unique_ptr<Sender> sender_;
+  bool has_keys_;                       // the connector: once the listener has accepted
+  std::unique_ptr<Sender> sender_;      // of a connector with keys, unless there was no memory for it
   std::unique_ptr<Receiver> receiver_;
 
   // Handshake, connector's side.

@@ -5,12 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
-#include <deque>
 #include <memory>
+#include <new>
 #include <vector>
 
 #include "transport/connection.h"
 #include "transport/inline.h"
+#include "transport/slot_queue.h"
 #include "transport/turns.h"
 #include "transport/wire_layout.h"
 
@@ -88,7 +89,8 @@ struct Endpoint::Impl {
         entropy(seed),
         events(config_in.event_capacity),
         slots(config_in.max_connections),
-        turns(config_in.max_connections) {
+        turns(config_in.max_connections),
+        lingering(config_in.max_connections) {
     FORGIVE_CHECK(config.max_connections <= (1u << kSlotBits));
     FORGIVE_CHECK(config.max_payload_bytes <= kMaxPayloadBytes && config.max_payload_bytes >= kUnitBytes);
     context = {&config, steps, &counters, &events, &report, nullptr, identity};
@@ -112,8 +114,12 @@ struct Endpoint::Impl {
   }
   uint64_t NewConnectionId(uint16_t slot) { return (entropy.Next64() << kSlotBits) | slot; }
 
-  static uint16_t SlotOf(ConnectionHandle handle) {
-    return static_cast<uint16_t>(handle.value & ((1u << kSlotBits) - 1));
+  static uint16_t SlotOf(ConnectionHandle handle) { return Endpoint::PlaceOf(handle); }
+  // The slot that free_slots ends with.
+  void Take(uint16_t slot, std::unique_ptr<Connection> connection) {
+    free_slots.pop_back();
+    slots[slot].connection = std::move(connection);
+    turns.Touch(slot);
   }
   void Touch(const Connection& connection) { turns.Touch(SlotOf(connection.handle())); }
 
@@ -143,6 +149,7 @@ struct Endpoint::Impl {
   void OnOther(TimePoint now, const Datagram& datagram);
   void OnConnect(TimePoint now, const Datagram& datagram);
   bool RepeatAnswer(const Connect& connect);
+  void TellRefused(const Listener& listener, FailReason reason);
   void Refuse(const Connect& connect, const SipKey& secret, ConnectStatus status, const Address& source);
   void OnForeign(TimePoint now, const Datagram& datagram, uint8_t version);
   void FreeLingered(TimePoint now);
@@ -162,7 +169,7 @@ struct Endpoint::Impl {
   uint32_t turn_packets = 0;  // of the connection whose turn it is
   std::vector<Listener> listeners;
   uint64_t listeners_closed = 0;
-  std::deque<uint16_t> lingering;  // in the order of their ends: every connection lingers equally long
+  SlotQueue lingering;  // in the order of their ends: every connection lingers equally long
   uint64_t steps_seen = 0;
   // One refusal waits at a time: a flood of bad Connects cannot make the endpoint answer faster than it polls.
   bool refusal_due = false;
@@ -202,6 +209,10 @@ ListenTicket Endpoint::DrawnTicket(uint16_t place, uint64_t random, const SipKey
   return {random << kSlotBits | place, secret};
 }
 
+uint16_t Endpoint::PlaceOf(ConnectionHandle connection) {
+  return static_cast<uint16_t>(connection.value & ((1u << kSlotBits) - 1));
+}
+
 uint16_t Endpoint::PlaceOf(const ListenTicket& ticket) {
   return static_cast<uint16_t>(ticket.listen_id & ((1u << kSlotBits) - 1));
 }
@@ -228,11 +239,11 @@ PostResult Endpoint::Post(TimePoint now, const ConnectRequest& request, Connecti
   if (impl.free_slots.empty()) return PostResult::kOverLimit;
   if (request.max_payload_bytes < kUnitBytes) return PostResult::kFailed;
   const uint16_t slot = impl.free_slots.back();
-  impl.free_slots.pop_back();
+  std::unique_ptr<Connection> connection(new (std::nothrow) Connection(
+      impl.context, impl.HandleOf(slot), impl.NewConnectionId(slot), impl.entropy.NextNonce(), request, now));
+  if (connection == nullptr) return PostResult::kNoMemory;
   *handle = impl.HandleOf(slot);
-  impl.slots[slot].connection = std::make_unique<Connection>(impl.context, *handle, impl.NewConnectionId(slot),
-                                                             impl.entropy.NextNonce(), request, now);
-  impl.Touch(*impl.slots[slot].connection);
+  impl.Take(slot, std::move(connection));
   return PostResult::kAccepted;
 }
 
@@ -254,7 +265,7 @@ void Endpoint::Post(TimePoint now, const CloseRequest& request) {
   Connection* connection = impl_->Find(request.connection);
   if (connection == nullptr || connection->state() == Connection::State::kClosed) return;
   connection->Close(now);
-  impl_->lingering.push_back(Impl::SlotOf(request.connection));
+  impl_->lingering.Push(Impl::SlotOf(request.connection));
   impl_->Touch(*connection);
 }
 
@@ -393,13 +404,17 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     return;
   }
-  listener->Remember(connect.nonce);
   const uint16_t slot = free_slots.back();
-  free_slots.pop_back();
-  slots[slot].connection =
-      std::make_unique<Connection>(context, HandleOf(slot), NewConnectionId(slot), entropy.NextNonce(), connect,
-                                   listener->secret, datagram.source, now);
-  Touch(*slots[slot].connection);
+  std::unique_ptr<Connection> connection(new (std::nothrow) Connection(context, HandleOf(slot), NewConnectionId(slot),
+                                                                       entropy.NextNonce(), connect, listener->secret,
+                                                                       datagram.source, now));
+  if (connection == nullptr || !connection->has_memory()) {
+    Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
+    TellRefused(*listener, FailReason::kNoMemory);
+    return;
+  }
+  listener->Remember(connect.nonce);
+  Take(slot, std::move(connection));
   Event event;
   event.kind = Event::Kind::kIncoming;
   event.connection = HandleOf(slot);
@@ -458,12 +473,16 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
     // The answer may have been lost; whoever listens is told once, or a replay would fill its queue.
     if (listener->Remembers(connect.nonce)) return;
     listener->Remember(connect.nonce);
-    Event event;
-    event.kind = Event::Kind::kIncomingRefused;
-    event.reason = FailReason::kVersionMismatch;
-    event.cookie = listener->cookie;
-    events.Push(event);
+    TellRefused(*listener, FailReason::kVersionMismatch);
   }
+}
+
+void Endpoint::Impl::TellRefused(const Listener& listener, FailReason reason) {
+  Event event;
+  event.kind = Event::Kind::kIncomingRefused;
+  event.reason = reason;
+  event.cookie = listener.cookie;
+  events.Push(event);
 }
 
 // ---- Time ----
@@ -482,7 +501,7 @@ void Endpoint::Impl::FreeLingered(TimePoint now) {
   while (!lingering.empty()) {
     const uint16_t slot = lingering.front();
     if (slots[slot].connection->linger_end() > now) return;
-    lingering.pop_front();
+    lingering.Pop();
     turns.Forget(slot);
     slots[slot].connection.reset();
     ++slots[slot].generation;

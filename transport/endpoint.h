@@ -35,7 +35,10 @@ class Endpoint {
   static ListenTicket DrawnTicket(uint16_t place, uint64_t random, const SipKey& secret);
   static uint16_t PlaceOf(const ListenTicket& ticket);
   void CloseListener(uint64_t listen_id);
-  // kConnected or kFailed follows, with the request's cookie.
+  // A number below Config::max_connections that no two connections have at once, a lingering one included.
+  static uint16_t PlaceOf(ConnectionHandle connection);
+  // kConnected or kFailed follows, with the request's cookie. kOverLimit, kNoMemory and kFailed (no room for a
+  // payload) leave nothing behind.
   PostResult Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* connection);
   PostResult Post(TimePoint now, ConnectionHandle connection, const SendRequest& request);
   PostResult Post(TimePoint now, ConnectionHandle connection, const ReceiveRequest& request);

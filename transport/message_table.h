@@ -4,8 +4,8 @@
 #define FORGIVE_TRANSPORT_MESSAGE_TABLE_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/config.h"
 #include "transport/requests.h"
 #include "transport/scoreboard.h"
@@ -61,6 +61,7 @@ class MessageTable {
 
   // `first`: the first message's number.
   explicit MessageTable(uint32_t max_messages, uint32_t first = 0);
+  bool has_memory() const { return ring_.has_memory(); }
 
   uint32_t posted() const { return posted_; }
   // Messages before it are all done.
@@ -86,7 +87,7 @@ class MessageTable {
  private:
   bool FitsNeighbours(uint32_t number, uint64_t start, uint64_t end) const;
 
-  std::vector<ReceiveMessage> ring_;
+  Array<ReceiveMessage> ring_;
   const uint32_t mask_;
   uint32_t posted_;
   uint32_t completed_;

@@ -4,8 +4,8 @@
 #define FORGIVE_TRANSPORT_PATH_HEALTH_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/units.h"
 
 namespace forgive {
@@ -26,6 +26,7 @@ class PathHealth {
   static constexpr uint32_t kLongestRest = 1024;
 
   explicit PathHealth(uint32_t paths) : records_(paths) {}
+  bool has_memory() const { return records_.has_memory(); }
 
   uint32_t given_up() const { return given_up_; }
 
@@ -43,7 +44,7 @@ class PathHealth {
     uint32_t skipped = 0;  // turns since it was last tried
   };
 
-  std::vector<Record> records_;
+  Array<Record> records_;
   uint32_t given_up_ = 0;
 };
 

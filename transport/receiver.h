@@ -5,7 +5,6 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
 #include "transport/config.h"
 #include "transport/counters.h"
@@ -32,6 +31,10 @@ class Receiver {
   Receiver(const Config& config, uint32_t max_payload, ConnectionHandle handle, uint64_t connection_id,
            StepTable* steps, Counters* counters, EventQueue* events);
   ~Receiver();  // closes
+  bool has_memory() const {
+    return scoreboard_.has_memory() && messages_.has_memory() && packet_numbers_.has_memory() &&
+           reports_.has_memory();
+  }
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
 

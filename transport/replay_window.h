@@ -6,8 +6,8 @@
 #include <bit>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/check.h"
 
 namespace forgive {
@@ -20,6 +20,7 @@ class ReplayWindow {
     FORGIVE_CHECK(std::has_single_bit(window));
     FORGIVE_CHECK(window >= 64);
   }
+  bool has_memory() const { return words_.has_memory(); }
 
   // True once for every number that is new enough.
   bool Accept(uint64_t number) {
@@ -64,7 +65,7 @@ class ReplayWindow {
     any_ = true;
   }
 
-  std::vector<uint64_t> words_;
+  Array<uint64_t> words_;
   uint64_t window_;
   uint64_t newest_;
   bool any_ = false;

@@ -61,8 +61,8 @@ void SackHistory::Fill(const Scoreboard& scoreboard, Report* out) {
 ReportBuilder::ReportBuilder(const Config& config, uint32_t max_payload)
     : every_packets_(std::max(config.report_every_packets, 1u)),
       max_delay_(config.max_report_delay),
-      report_number_(config.experiments.first_number) {
-  trims_.resize(std::clamp(std::bit_ceil(config.window_bytes / max_payload), kMinWaitingTrims, kMaxWaitingTrims));
+      report_number_(config.experiments.first_number),
+      trims_(std::clamp(std::bit_ceil(config.window_bytes / max_payload), kMinWaitingTrims, kMaxWaitingTrims)) {
   set_rtt(config.base_rtt.value != 0 ? config.base_rtt : config.initial_rtt);
 }
 

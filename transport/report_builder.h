@@ -5,8 +5,8 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/config.h"
 #include "transport/scoreboard.h"
 #include "transport/units.h"
@@ -42,6 +42,7 @@ class SackHistory {
 class ReportBuilder {
  public:
   ReportBuilder(const Config& config, uint32_t max_payload);
+  bool has_memory() const { return trims_.has_memory(); }
 
   // A whole data packet was handled.
   void OnPacket(TimePoint now);
@@ -74,7 +75,7 @@ class ReportBuilder {
   uint32_t packets_ = 0;      // since the last report that was not a trim's
   TimePoint first_packet_{};  // when the first of them was handled
   uint64_t report_number_;    // of the last report
-  std::vector<Trim> trims_;   // a ring: first_trim_ .. next_trim_ - 1 wait
+  Array<Trim> trims_;         // a ring: first_trim_ .. next_trim_ - 1 wait
   uint64_t first_trim_ = 0;
   uint64_t next_trim_ = 0;
   SackHistory sacks_;

@@ -12,7 +12,7 @@
 
 namespace forgive {
 
-enum class PostResult : uint8_t { kAccepted, kTryAgain, kOverLimit, kUnknownConnection, kFailed };
+enum class PostResult : uint8_t { kAccepted, kTryAgain, kOverLimit, kUnknownConnection, kFailed, kNoMemory };
 
 struct SendRequest {
   uint64_t cookie = 0;

@@ -32,19 +32,21 @@ void ForEachWord(UnitRange range, uint64_t word_mask, Visit visit) {
   visit(last & word_mask, mask & kAll >> (kWordBits - 1 - last_unit % kWordBits));
 }
 
-bool TestBit(const std::vector<uint64_t>& words, uint64_t word_mask, uint64_t unit) {
+bool TestBit(const Array<uint64_t>& words, uint64_t word_mask, uint64_t unit) {
   return (words[(unit / kWordBits) & word_mask] >> (unit % kWordBits)) & 1;
 }
 
 }  // namespace
 
-Scoreboard::Scoreboard(uint64_t span_bytes) : span_(span_bytes / kUnitBytes), word_mask_(span_ / kWordBits - 1) {
+Scoreboard::Scoreboard(uint64_t span_bytes)
+    : span_(span_bytes / kUnitBytes),
+      word_mask_(span_ / kWordBits - 1),
+      settled_(span_ / kWordBits),
+      requested_(span_ / kWordBits),
+      counted_(span_ / kWordBits),
+      forgiven_(2 * span_ / kWordBits) {
   FORGIVE_CHECK(std::has_single_bit(span_bytes));
   FORGIVE_CHECK(span_ >= kWordBits);
-  settled_.resize(span_ / kWordBits);
-  requested_.resize(span_ / kWordBits);
-  counted_.resize(span_ / kWordBits);
-  forgiven_.resize(2 * span_ / kWordBits);
 }
 
 uint64_t Scoreboard::CountMissing(UnitRange range) const {

@@ -4,8 +4,8 @@
 #define FORGIVE_TRANSPORT_SCOREBOARD_H_
 
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/check.h"
 #include "transport/config.h"
 
@@ -31,6 +31,10 @@ class Scoreboard {
  public:
   // span_bytes is a power of two, at least 64 units.
   explicit Scoreboard(uint64_t span_bytes);
+  // Else nothing but the destructor may be called, here as in every class that has this function.
+  bool has_memory() const {
+    return settled_.has_memory() && requested_.has_memory() && counted_.has_memory() && forgiven_.has_memory();
+  }
 
   // rcv_nxt / kUnitBytes: all below is settled, and after Advance this unit is not.
   uint64_t base() const { return base_; }
@@ -91,7 +95,7 @@ class Scoreboard {
   bool CheckAll() const;
 
  private:
-  using Words = std::vector<uint64_t>;
+  using Words = Array<uint64_t>;
 
   bool NextMissingAmongSettled(UnitRange range, UnitRange* run) const;
   uint64_t FirstUnsettled(uint64_t from, uint64_t limit) const;

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <new>
 
 #include "transport/check.h"
 #include "transport/crc32c.h"
@@ -21,17 +22,18 @@ constexpr int64_t kReorderWindowShare = 4;
 
 constexpr TimePoint kLongAgo{INT64_MIN};
 
+// nullptr: no memory.
 std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t max_payload) {
   config.max_payload_bytes = max_payload;
   switch (config.congestion_control) {
     case CongestionControlKind::kNone:
-      return std::make_unique<FixedWindow>(config);
+      return std::unique_ptr<CongestionControl>(new (std::nothrow) FixedWindow(config));
     case CongestionControlKind::kDcqcnPaper:
-      return std::make_unique<DcqcnPaper>(config);
+      return std::unique_ptr<CongestionControl>(new (std::nothrow) DcqcnPaper(config));
     case CongestionControlKind::kDcqcnAstra:
-      return std::make_unique<DcqcnAstra>(config);
+      return std::unique_ptr<CongestionControl>(new (std::nothrow) DcqcnAstra(config));
     case CongestionControlKind::kNscc:
-      return std::make_unique<Nscc>(config);
+      return std::unique_ptr<CongestionControl>(new (std::nothrow) Nscc(config));
   }
   FORGIVE_CHECK(false);
 }

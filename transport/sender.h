@@ -6,8 +6,8 @@
 #include <array>
 #include <cstdint>
 #include <memory>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/black_hole.h"
 #include "transport/config.h"
 #include "transport/congestion_control.h"
@@ -69,6 +69,10 @@ class Sender {
   Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes, ConnectionHandle handle,
          uint64_t connection_id, Counters* counters, EventQueue* events);
   ~Sender();
+  bool has_memory() const {
+    return path_health_.has_memory() && ranges_.has_memory() && congestion_control_ != nullptr &&
+           packets_.has_memory() && step_starts_.has_memory();
+  }
   Sender(const Sender&) = delete;
   Sender& operator=(const Sender&) = delete;
 
@@ -184,9 +188,9 @@ class Sender {
   TimePoint congestion_deadline_ = kNever;
   CongestionControl::Cuts cuts_seen_;
   ReportWindow reports_;
-  std::vector<SentPacket> packets_;  // a ring by packet number
+  Array<SentPacket> packets_;  // a ring by packet number
   // At a message's residue: one more than the number of the last message there that begins a step.
-  std::vector<uint64_t> step_starts_;
+  Array<uint64_t> step_starts_;
 
   uint64_t restarted_messages_ = 0;  // one more than the newest that began anew
 

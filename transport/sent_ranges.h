@@ -5,8 +5,8 @@
 
 #include <array>
 #include <cstdint>
-#include <vector>
 
+#include "transport/array.h"
 #include "transport/config.h"
 #include "transport/units.h"
 #include "transport/wire.h"
@@ -18,6 +18,7 @@ class IndexBitmap {
  public:
   // capacity: a power of two, at least 64.
   explicit IndexBitmap(uint64_t capacity);
+  bool has_memory() const { return words_.has_memory(); }
 
   bool Test(uint64_t index) const { return ((words_[WordOf(index)] >> (index & 63)) & 1) != 0; }
   void Set(uint64_t index) { words_[WordOf(index)] |= uint64_t{1} << (index & 63); }
@@ -28,7 +29,7 @@ class IndexBitmap {
  private:
   uint64_t WordOf(uint64_t index) const { return (index & mask_) >> 6; }
 
-  std::vector<uint64_t> words_;
+  Array<uint64_t> words_;
   uint64_t mask_;
 };
 
@@ -65,6 +66,10 @@ class SentRanges {
   // first_message: its number.
   SentRanges(uint32_t max_payload, uint64_t stream_span, uint32_t max_messages, uint32_t paths = 1,
              uint64_t recut_reserve = 0, uint64_t first_message = 0);
+  bool has_memory() const {
+    return messages_.has_memory() && records_.has_memory() && unacknowledged_.has_memory() && lost_.has_memory() &&
+           paths_.has_memory();
+  }
 
   // A segment of n bytes becomes at most n / least_payload more; `outstanding` bytes at most are not acknowledged.
   static uint64_t RecutReserve(uint64_t outstanding, uint32_t least_payload) { return outstanding / least_payload; }
@@ -177,13 +182,13 @@ class SentRanges {
   bool recut_ = false;  // segments of a message may have any length
   uint32_t longest_acknowledged_ = 0;
   uint64_t recut_reserve_;
-  std::vector<SentMessage> messages_;
+  Array<SentMessage> messages_;
   uint64_t message_mask_;
-  std::vector<Record> records_;
+  Array<Record> records_;
   uint64_t mask_;
   IndexBitmap unacknowledged_;
   IndexBitmap lost_;
-  std::vector<Path> paths_;
+  Array<Path> paths_;
 
   uint64_t posted_;
   uint64_t completed_;
