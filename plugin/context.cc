@@ -30,12 +30,12 @@ std::shared_ptr<Context> ContextTable::Add(uint64_t comm_id, int traffic_class, 
   context->profiler = profiler;
   const std::lock_guard<std::mutex> lock(mutex_);
   *twice = std::ranges::any_of(contexts_, [comm_id](const auto& other) { return other->comm_id == comm_id; });
+  contexts_.push_back(context);  // the last that may throw
   context->number = next_number_++;
   if (!free_slots_.empty()) {
     context->slot = free_slots_.back();
     free_slots_.pop_back();
   }
-  contexts_.push_back(context);
   return context;
 }
 

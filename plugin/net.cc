@@ -101,6 +101,18 @@ std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int t
   return slot;
 }
 
+// No exception may reach NCCL: a call that runs out of memory is an error that names it.
+template <typename Work>
+int Guarded(const char* name, const Work& work) {
+  try {
+    return work();
+  } catch (const std::bad_alloc&) {
+    Log(LogLevel::kError, "%s: no memory is left in this process: raise the limit (ulimit -v, the container's)",
+        name);
+    return nccl::kSystemError;
+  }
+}
+
 // Whether this process itself had no room for the connection, and no peer is to blame.
 bool IsOwnLack(FailReason reason) { return reason == FailReason::kOverLimit || reason == FailReason::kNoMemory; }
 
@@ -122,6 +134,24 @@ CommunicatorOptions OptionsOf(Process* process, const std::shared_ptr<Connection
           .profiler = context != nullptr ? context->profiler : process->profiler_callback(),
           .marked = process->facts()->IsMarked(traffic_class),
           .abort_on_error = process->settings().abort_on_error};
+}
+
+// A communicator over a connection that is ready. Throws std::bad_alloc, and has closed the connection then.
+Communicator* MakeCommunicator(Process* process, Communicator::Kind kind, const std::shared_ptr<ConnectionSlot>& slot,
+                               const std::shared_ptr<Context>& context) {
+  std::unique_ptr<Communicator> made;
+  try {
+    made = std::make_unique<Communicator>(kind, OptionsOf(process, slot, context));
+    process->live()->Add(made.get());
+  } catch (const std::bad_alloc&) {
+    if (made != nullptr) {
+      made->Close();
+    } else {
+      process->engine()->CloseIdle(slot);
+    }
+    throw;
+  }
+  return made.release();
 }
 
 Communicator* Checked(void* comm, Communicator::Kind kind) {
@@ -175,10 +205,12 @@ int InitContext(void** context, uint64_t comm_id, int traffic_class, nccl::Logge
   std::string error;
   if (!FindDscp(process->settings(), traffic_class, &dscp, &error)) return Refuse(nccl::kSystemError, error.c_str());
   process->SetHasContexts();
-  bool twice = false;
-  *context = process->contexts()->Add(comm_id, traffic_class, profiler, &twice).get();
-  if (twice) process->facts()->OnSeveralRanks();
-  return nccl::kSuccess;
+  return Guarded("init", [&] {
+    bool twice = false;
+    *context = process->contexts()->Add(comm_id, traffic_class, profiler, &twice).get();
+    if (twice) process->facts()->OnSeveralRanks();
+    return nccl::kSuccess;
+  });
 }
 
 int Finalize(void* context) {
@@ -221,34 +253,38 @@ int GetProperties(int number, Properties* out) {
   return nccl::kSuccess;
 }
 
-int Listen(void* named, int device, void* handle_bytes, void** listen_comm) {
-  *listen_comm = nullptr;
+namespace {
+
+int ListenOrThrow(void* named, int device, void* handle_bytes, void** listen_comm) {
   Process* process = ProcessOfDevice(device);
   if (process == nullptr) return Refuse(nccl::kInternalError, "listen: no such device");
   std::shared_ptr<Context> context;
   if (!FindContext(*process, named, &context)) return Refuse(nccl::kInternalError, "listen: no such context");
   ListenTicket ticket;
-  auto listener = process->engine()->Listen(static_cast<uint32_t>(device), &ticket);
-  if (listener == nullptr) return Refuse(nccl::kSystemError, "listen: too many listeners are open");
+  auto made = std::make_unique<ListenCommunicator>();
+  made->process = process;
+  made->generation = ForkGeneration();
+  made->context = std::move(context);
+  made->patience_end = MonotonicNow() + process->settings().engine.transport.peer_timeout;
+  made->listener = process->engine()->Listen(static_cast<uint32_t>(device), &ticket);
+  if (made->listener == nullptr) return Refuse(nccl::kSystemError, "listen: too many listeners are open");
+  try {
+    process->live()->Add(made.get());
+  } catch (const std::bad_alloc&) {
+    process->engine()->CloseListener(made->listener);
+    throw;
+  }
   Handle handle;
   handle.address = process->engine()->local_address(static_cast<uint32_t>(device));
   handle.listen_id = ticket.listen_id;
   handle.secret = ticket.secret;
   std::memset(handle_bytes, 0, nccl::kHandleBytes);
   std::memcpy(handle_bytes, &handle, sizeof(handle));
-  *listen_comm =
-      new ListenCommunicator{.process = process,
-                             .generation = ForkGeneration(),
-                             .context = std::move(context),
-                             .listener = std::move(listener),
-                             .accepted = nullptr,
-                             .patience_end = MonotonicNow() + process->settings().engine.transport.peer_timeout};
-  process->live()->Add(*listen_comm);
+  *listen_comm = made.release();
   return nccl::kSuccess;
 }
 
-int Connect(void* named, int device, int traffic_class, void* handle_bytes, void** send_comm) {
-  *send_comm = nullptr;
+int ConnectOrThrow(void* named, int device, int traffic_class, void* handle_bytes, void** send_comm) {
   Process* process = ProcessOfDevice(device);
   if (process == nullptr) return Refuse(nccl::kInternalError, "connect: no such device");
   std::shared_ptr<Context> context;
@@ -273,7 +309,12 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
     auto slot = StartConnect(process, device, traffic_class, &handle, &error);
     if (slot == nullptr) return Refuse(nccl::kSystemError, error.c_str());
     handle.connecting = table.next++;
-    table.slots.emplace(handle.connecting, std::move(slot));
+    try {
+      table.slots.emplace(handle.connecting, slot);
+    } catch (const std::bad_alloc&) {
+      process->engine()->CloseIdle(slot);
+      throw;
+    }
     std::memcpy(handle_bytes, &handle, sizeof(handle));
   }
   const auto found = table.slots.find(handle.connecting);
@@ -286,18 +327,16 @@ int Connect(void* named, int device, int traffic_class, void* handle_bytes, void
   std::memcpy(handle_bytes, &handle, sizeof(handle));
   if (state != ConnectionSlot::kReady) {
     const auto reason = static_cast<FailReason>(slot->reason.load(std::memory_order_acquire));
+    process->engine()->CloseIdle(slot);
     Log(LogLevel::kError, "connect through %s: %s", process->devices()[static_cast<size_t>(device)].interface.c_str(),
         reason == FailReason::kOverLimit ? OverLimit(*process).c_str() : Words(reason));
-    process->engine()->CloseIdle(slot);
     return IsOwnLack(reason) ? nccl::kSystemError : nccl::kRemoteError;
   }
-  *send_comm = new Communicator(Communicator::Kind::kSend, OptionsOf(process, slot, context));
-  process->live()->Add(*send_comm);
+  *send_comm = MakeCommunicator(process, Communicator::Kind::kSend, slot, context);
   return nccl::kSuccess;
 }
 
-int Accept(void* comm, void** receive_comm) {
-  *receive_comm = nullptr;
+int AcceptOrThrow(void* comm, void** receive_comm) {
   auto* listen = static_cast<ListenCommunicator*>(comm);
   if (listen == nullptr || listen->generation != ForkGeneration()) {
     return Refuse(nccl::kInternalError, "accept: not a listen communicator of this process");
@@ -318,9 +357,25 @@ int Accept(void* comm, void** receive_comm) {
     process->engine()->CloseIdle(slot);
     return IsOwnLack(reason) ? nccl::kSystemError : nccl::kRemoteError;
   }
-  *receive_comm = new Communicator(Communicator::Kind::kReceive, OptionsOf(process, slot, listen->context));
-  process->live()->Add(*receive_comm);
+  *receive_comm = MakeCommunicator(process, Communicator::Kind::kReceive, slot, listen->context);
   return nccl::kSuccess;
+}
+
+}  // namespace
+
+int Listen(void* context, int device, void* handle, void** listen_comm) {
+  *listen_comm = nullptr;
+  return Guarded("listen", [&] { return ListenOrThrow(context, device, handle, listen_comm); });
+}
+
+int Connect(void* context, int device, int traffic_class, void* handle, void** send_comm) {
+  *send_comm = nullptr;
+  return Guarded("connect", [&] { return ConnectOrThrow(context, device, traffic_class, handle, send_comm); });
+}
+
+int Accept(void* comm, void** receive_comm) {
+  *receive_comm = nullptr;
+  return Guarded("accept", [&] { return AcceptOrThrow(comm, receive_comm); });
 }
 
 int RegisterMemory(void* comm, void* data, int64_t size, int type, void** memory_handle) {
@@ -330,8 +385,10 @@ int RegisterMemory(void* comm, void* data, int64_t size, int type, void** memory
     Log(LogLevel::kError, "regMr: pointer type %d is not supported: host memory only (NCCL_PTR_HOST)", type);
     return nccl::kInternalError;
   }
-  *memory_handle = static_cast<Communicator*>(comm)->Register(data, static_cast<uint64_t>(size));
-  return nccl::kSuccess;
+  return Guarded("regMr", [&] {
+    *memory_handle = static_cast<Communicator*>(comm)->Register(data, static_cast<uint64_t>(size));
+    return nccl::kSuccess;
+  });
 }
 
 int RegisterDmaBuffer(void* /*comm*/, void* /*data*/, size_t /*size*/, int /*type*/, uint64_t /*offset*/, int /*fd*/,

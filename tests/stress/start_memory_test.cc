@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Memory that runs out while the plugin starts: one line and an error, never an exception in NCCL, and a later start works.
+// Memory that runs out in a call of NCCL's, the start or a later one: one line and an error, never an exception in
+// NCCL, and the next call works.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <new>
 
@@ -55,6 +57,64 @@ TEST(StartWithoutMemory, IsAnErrorWithOneLineAtWhateverAllocationItRunsOut) {
     EXPECT_EQ(Wait(net, receive), nccl::kSuccess);
     EXPECT_EQ(Wait(net, send), nccl::kSuccess);
     EXPECT_EQ(pair.source, pair.destination);
+    ClosePair(net, &pair);
+  });
+}
+
+// Listens, connects and accepts, and registers memory, until the first error.
+int Open(const Net& net, uint8_t* byte, void** listen, void** send, void** receive) {
+  unsigned char handle[nccl::kHandleBytes];
+  int result = net.listen(0, handle, listen);
+  if (result != nccl::kSuccess) return result;
+  // Nothing here allocates but the calls.
+  for (int turn = 0; turn < 1000000 && result == nccl::kSuccess && (*send == nullptr || *receive == nullptr);
+       ++turn) {
+    if (*send == nullptr) result = net.connect(0, handle, send);
+    if (result == nccl::kSuccess && *receive == nullptr) result = net.accept(*listen, receive);
+    usleep(20);
+  }
+  void* memory = nullptr;
+  if (result == nccl::kSuccess) result = net.register_memory(*send, byte, 1, nccl::kPointerHost, &memory);
+  if (memory != nullptr) {
+    EXPECT_EQ(net.deregister_memory(*send, memory), nccl::kSuccess);
+  }
+  return result;
+}
+
+TEST(CallWithoutMemory, IsAnErrorWithOneLineAtWhateverAllocationItRunsOutAndTheNextOneWorks) {
+  ExpectInChild({{"FORGIVE_INTERFACE", "=lo"}}, [] {
+    const Library library;
+    const Net net = library.Table(8);
+    ASSERT_EQ(net.init(), nccl::kSuccess);
+    uint64_t refusals = 0;
+    for (uint64_t n = 1; n < 1000; ++n) {
+      ClearLog();
+      failed = false;
+      failing = n;
+      uint8_t byte = 0;
+      void* listen = nullptr;
+      void* send = nullptr;
+      void* receive = nullptr;
+      const int result = Open(net, &byte, &listen, &send, &receive);
+      failing = 1;  // what closes needs no memory
+      if (send != nullptr) {
+        EXPECT_EQ(net.close_send(send), nccl::kSuccess);
+      }
+      if (receive != nullptr) {
+        EXPECT_EQ(net.close_receive(receive), nccl::kSuccess);
+      }
+      if (listen != nullptr) {
+        EXPECT_EQ(net.close_listen(listen), nccl::kSuccess);
+      }
+      failing = 0;
+      if (!failed) break;
+      if (result == nccl::kSuccess) continue;
+      ++refusals;
+      ASSERT_EQ(result, nccl::kSystemError);
+      ASSERT_TRUE(LogContains("no memory is left in this process")) << "allocation " << n;
+    }
+    EXPECT_GE(refusals, 8u) << "the library's allocations are not this program's";
+    Pair pair = MakePair(net, 1);
     ClosePair(net, &pair);
   });
 }
