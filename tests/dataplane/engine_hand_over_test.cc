@@ -2,6 +2,9 @@
 // Tests of what is handed over to the engine: its calls return while the engine's thread stands still.
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <memory>
+#include <thread>
 #include <vector>
 
 #include "held_engine.h"
@@ -143,6 +146,93 @@ TEST(EngineListeners, AreAsManyAsTheLimitSaysAndAClosedOnesPlaceIsFreeAgain) {
     }
     engine->SampleConnections();  // the engine has taken the closes
     listeners.clear();
+  }
+}
+
+TEST(EngineListeners, OfSeveralThreadsAtTheLimitNeverShareAPlaceAndLeaveNoneBehind) {
+  constexpr uint32_t kLimit = 8;
+  const auto engine = StartHeldEngine(MemoryHub::Make(), std::make_shared<Hold>(), kLimit);
+  std::atomic<uint64_t> refused{0};
+  std::vector<std::thread> threads;
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&] {
+      for (int round = 0; round < 500; ++round) {
+        ListenTicket tickets[3];
+        std::shared_ptr<ListenerSlot> listeners[3];
+        for (int n = 0; n < 3; ++n) listeners[n] = engine->Listen(0, &tickets[n]);
+        for (const auto& listener : listeners) {
+          if (listener == nullptr) {
+            refused.fetch_add(1);
+          } else {
+            engine->CloseListener(listener);
+          }
+        }
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  engine->SampleConnections();  // the engine has taken the closes
+  EXPECT_GT(refused.load(), 0u) << "the limit was never reached";
+  ListenTicket ticket;
+  for (uint32_t i = 0; i < kLimit; ++i) EXPECT_NE(engine->Listen(0, &ticket), nullptr) << i;
+  EXPECT_EQ(engine->Listen(0, &ticket), nullptr);
+}
+
+TEST_F(EngineHandOver, EndsAThousandConnectionsThatAreClosedAsTheyAreMade) {
+  ListenTicket ticket;
+  const auto listener = peer_->Listen(0, &ticket);
+  std::vector<std::shared_ptr<ConnectionSlot>> connections;
+  for (int i = 0; i < 1000; ++i) {
+    connections.push_back(held_->Connect(0, peer_->local_address(0), ticket, 0));
+    held_->CloseIdle(connections.back());
+    if (i % 3 == 0) held_->CloseIdle(connections.back());  // a second time
+    if (i % 7 == 0) held_->Close(connections.back());
+  }
+  for (const auto& connection : connections) {
+    ASSERT_TRUE(WaitFor([&] { return connection->state.load() == ConnectionSlot::kClosed; }));
+  }
+  EXPECT_EQ(held_->SampleConnections().size(), 0u);
+  const auto kept = held_->Connect(0, peer_->local_address(0), ticket, 0);
+  EXPECT_TRUE(WaitFor([&] { return kept->state.load() == ConnectionSlot::kReady; }));
+}
+
+TEST_F(EngineHandOver, TellsBothEndsWhereTheyCloseAtOnceAndOthersGoOn) {
+  const Link kept = MakeLink(*held_, *peer_);
+  for (int round = 0; round < 100; ++round) {
+    const Link link = MakeLink(*held_, *peer_);
+    std::thread other([&] { peer_->CloseIdle(link.receiver); });
+    held_->CloseIdle(link.sender);
+    other.join();
+    ASSERT_TRUE(WaitFor([&] {
+      return link.sender->state.load() == ConnectionSlot::kClosed &&
+             link.receiver->state.load() == ConnectionSlot::kClosed;
+    }));
+  }
+  EXPECT_EQ(kept.sender->state.load(), uint32_t{ConnectionSlot::kReady});
+  EXPECT_EQ(kept.receiver->state.load(), uint32_t{ConnectionSlot::kReady});
+}
+
+TEST(EngineEnd, ComesWithListensConnectsAndClosesOutstandingAndEveryConnectHearsOfIt) {
+  const auto hub = MemoryHub::Make();
+  const auto peer = StartPeer(hub);
+  ListenTicket ticket;
+  const auto listener = peer->Listen(0, &ticket);
+  for (int round = 0; round < 50; ++round) {
+    auto ending = StartPeer(hub);
+    std::vector<std::shared_ptr<ConnectionSlot>> connections;
+    std::vector<std::shared_ptr<ListenerSlot>> listeners;
+    for (int i = 0; i < 50; ++i) {
+      ListenTicket own;
+      connections.push_back(ending->Connect(0, peer->local_address(0), ticket, 0));
+      listeners.push_back(ending->Listen(0, &own));
+      if (i % 2 == 0) ending->CloseIdle(connections.back());
+      if (i % 3 == 0) ending->CloseListener(listeners.back());
+    }
+    ending.reset();
+    for (const auto& connection : connections) {
+      const uint32_t state = connection->state.load();
+      EXPECT_TRUE(state == ConnectionSlot::kClosed || state == ConnectionSlot::kFailed) << state;
+    }
   }
 }
 
