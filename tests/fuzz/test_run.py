@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tests of tests/fuzz/run with a stand-in for libFuzzer: counting, stopping, replaying, keeping few inputs."""
 
+import os
 import pathlib
+import signal
+import subprocess
 import sys
 import tempfile
 import threading
+import time
 import unittest
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent))
+HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
 
 import fuzz_target  # noqa: E402
 from fuzz_record import FAST, SANITIZED, Record  # noqa: E402
@@ -37,6 +42,38 @@ if "bad" in names:
     end(77)
 end(0)
 """
+
+
+# A cmake that builds until it is interrupted, and then fails as the real one does.
+ENDLESS_CMAKE = """#!/bin/bash
+trap 'echo "ninja: build stopped: interrupted by user."; exit 2' INT
+touch "$(dirname "$0")/started"
+for _ in $(seq 600); do sleep 0.1; done
+"""
+
+
+class Build(unittest.TestCase):
+    """The whole program, which gets no further than to a stand-in for cmake."""
+
+    def interrupted(self, number):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("cmake", "clang++"):
+                program = pathlib.Path(folder, name)
+                program.write_text(ENDLESS_CMAKE, encoding="utf-8")
+                program.chmod(0o755)
+            path = f"{folder}:{os.environ['PATH']}"
+            run = subprocess.Popen([sys.executable, HERE / "run", "--minutes", "1"], env=dict(os.environ, PATH=path),
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+            while not pathlib.Path(folder, "started").exists() and run.poll() is None:
+                time.sleep(0.01)
+            run.send_signal(number)
+            return run.communicate(timeout=60)[1], run.returncode
+
+    def test_an_interrupted_build_says_so_and_not_that_it_failed(self):
+        for number in (signal.SIGINT, signal.SIGTERM):
+            said, status = self.interrupted(number)
+            self.assertEqual(said, "tests/fuzz/run: interrupted while it was building; nothing was fuzzed\n")
+            self.assertEqual(status, 130)
 
 
 class Run(unittest.TestCase):
