@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "testbed/entry_lib/plain_toml.h"
 #include "testbed/simulator/plan_keys.h"
 
 namespace forgive::sim {
@@ -44,8 +45,10 @@ File ReadFile(const std::string& folder, const std::string& name) {
   }
   std::ostringstream text;
   text << stream.rdbuf();
+  const size_t line = LineBeyondAscii(text.view());
+  if (line != 0) throw PlanError(fmt::format("{}:{}: {}", file.path, line, kNotPlainToml));
   try {
-    file.table = toml::parse(text.str(), file.path);
+    file.table = toml::parse(text.view(), file.path);
   } catch (const toml::parse_error& error) {
     throw PlanError(fmt::format("{}:{}: {}", file.path, error.source().begin.line, error.description()));
   }

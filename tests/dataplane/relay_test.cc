@@ -121,6 +121,7 @@ TEST(Relay, SaysInOneLineWhatItDoesNotUnderstand) {
       {"--nonsense 1", "--nonsense"},
       {"--rate_mbps", "--rate_mbps"},
       {"--config /no/such/file", "/no/such/file"},
+      {"--config /proc/self/exe", "/proc/self/exe:1: a letter beyond ASCII"},
       {"--variant light", "--variant light"},
       {"--listen here", "--listen here"},
       {"--listen 192.0.2.77:5", "192.0.2.77"},

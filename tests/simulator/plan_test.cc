@@ -78,6 +78,25 @@ TEST_F(PlanFile, NamesTheLineOfWhatIsNoToml) {
   EXPECT_TRUE(Has(Refusal("bad"), "bad.toml:2:"));
 }
 
+TEST_F(PlanFile, NamesTheLineOfALetterBeyondAsciiOutsideOfComments) {
+  for (const char* const third :
+       {"\xc3\xa9 = 1", "leav\xc3\xa9s = 1", "leaves \xc3\xa9= 1", "leaves = 1 \xc3\xa9", "\xff",
+        "leaves = 1\xc2\xa1 # 1", "a = [1, \xd0\x96]", "a = {\xc2\xa0}", "a = \"\" \xc2\xa1", "a = \"\\\\\" \xc2\xa1",
+        "a = '\\' \xc2\xa1", "a = \"\"\"b\"\"\"\" \xc2\xa1", "a = \"\"\"\\\xc2\xa1\"\"\"", "a = '''#\xc2\xa1'''",
+        "a = \"#\xc2\xa1\"", "a = \"\\\"#\xc2\xa1\"", "a = '#\xc2\xa1'", "a = 1=!\"\xc2\xa1\""}) {
+    Write("bad", std::string("# x\n[fabric]\n") + third + "\n");
+    const std::string refusal = Refusal("bad");
+    EXPECT_TRUE(Has(refusal, "bad.toml:3: a letter beyond ASCII; such may stand in comments")) << refusal;
+  }
+}
+
+TEST_F(PlanFile, ReadsLettersBeyondAsciiInComments) {
+  Write("good", "\xef\xbb\xbf# \xc3\xa9 \" '\nabout = \"\\\"#\" # \xc3\xa9\n[fabric]\nleaves = 8 # \xe2\x80\xa8\n");
+  EXPECT_EQ(Refusal("good"), "");
+  Write("good", "about = '\\' # '''\xc3\xa9\n[fabric]\nleaves = 8\n");
+  EXPECT_EQ(Refusal("good"), "");
+}
+
 TEST_F(PlanFile, RefusesAnUnknownSectionAndAnUnknownVariant) {
   Write("bad", "[fabrik]\nleaves = 8\n");
   EXPECT_TRUE(Has(Refusal("bad"), "bad.toml:1: unknown key fabrik"));

@@ -28,8 +28,8 @@ ROOMS = [
     ("testbed/entry_lib/", ["dataplane/parse_number.h"]),
     ("testbed/simulator/", ["testbed/simulator/", "testbed/entry_lib/", "transport/", "dataplane/parse_number.h"]),
     ("testbed/perf/", ["testbed/perf/", "testbed/entry_lib/", "plugin/forgive.h", "dataplane/", "transport/"]),
-    ("testbed/lab/relay/", ["testbed/lab/relay/", "transport/wire_layout.h", "dataplane/relay_layout.h",
-                            "dataplane/parse_number.h"]),
+    ("testbed/lab/relay/", ["testbed/lab/relay/", "testbed/entry_lib/", "transport/wire_layout.h",
+                            "dataplane/relay_layout.h", "dataplane/parse_number.h"]),
     ("testbed/lab/", ["testbed/lab/", "transport/wire_layout.h", "dataplane/parse_number.h"]),
     ("testbed/", ["testbed/", "plugin/forgive.h", "dataplane/", "transport/"]),
 ]

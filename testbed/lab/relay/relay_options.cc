@@ -5,11 +5,13 @@
 #include <toml++/toml.h>
 
 #include <cstddef>
+#include <fstream>
 #include <sstream>
 #include <string_view>
 #include <vector>
 
 #include "dataplane/parse_number.h"
+#include "testbed/entry_lib/plain_toml.h"
 
 namespace forgive::lab {
 
@@ -118,7 +120,18 @@ bool ReadTable(const toml::node_view<toml::node>& table, const std::string& wher
 bool ReadConfig(const std::string& path, const std::string& variant, RelayParameters* parameters,
                 std::string* error) {
   try {
-    toml::table file = toml::parse_file(path);
+    std::ifstream stream(path);
+    std::ostringstream content;
+    if (!(stream && content << stream.rdbuf())) {
+      *error = path + ": cannot be read";
+      return false;
+    }
+    const size_t line = LineBeyondAscii(content.view());
+    if (line != 0) {
+      *error = path + ":" + std::to_string(line) + ": " + std::string(kNotPlainToml);
+      return false;
+    }
+    toml::table file = toml::parse(content.view(), path);
     if (!file["lab"]) {
       *error = path + ": the table [lab] is missing";
       return false;
