@@ -441,7 +441,7 @@ bool Connection::NextTransmit(TimePoint now, Transmit* out) {
   out->connection = handle_;
   out->packet_class = PacketClass::kControl;
   out->dscp = dscp_;
-  out->path = 0;
+  out->path = control_path_;
   out->payload = nullptr;
   out->payload_length = 0;
   if (HasHandshake(now) && NextHandshake(now, out)) return true;
@@ -462,6 +462,7 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
     connect.identity = context_->identity;
     connect.capabilities = config.payload_crc ? kCapabilityPayloadCrc : 0;
     connect.traffic_class = traffic_class_;
+    out->path = 0;  // the reply goes where it came from, and only the first path receives
     ++connect_tries_;
     DiscountOwnPause(now);
     next_connect_ = now + config.connect_retry;
@@ -488,7 +489,16 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
   return true;
 }
 
+// Where nothing says which paths work: the next one of all.
+void Connection::ChangeControlPath() {
+  const Config& config = *context_->config;
+  if (config.path_policy == PathPolicy::kSingle) return;
+  control_path_ = static_cast<uint16_t>(control_path_ + 1u == config.paths ? 0 : control_path_ + 1);
+}
+
 void Connection::WriteControlPacket(PacketType type, uint16_t code, Transmit* out) {
+  out->path = control_path_;
+  ChangeControlPath();
   Control control;
   control.type = type;
   control.code = code;
@@ -519,6 +529,8 @@ bool Connection::NextReport(TimePoint now, Transmit* out) {
   Report& report = *context_->report;
   if (!receiver_->NextReport(now, &report)) return false;
   report.connection_id = peer_id_;
+  if (receiver_->TakeReportsLost()) ChangeControlPath();
+  out->path = control_path_;
   ++context_->counters->reports_sent;
   Tagger* tagger = context_->config->tags ? &report_tagger_ : nullptr;
   out->header_length = static_cast<uint32_t>(WriteReport(report, tagger, out->header.data()));

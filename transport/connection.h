@@ -78,7 +78,10 @@ class Connection {
   void OnForeignReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
   void OnControl(TimePoint now, const Control& control, const Datagram& datagram);
   // A repeated Connect gets the same answer.
-  void SendReplyAgain() { reply_due_ = true; }
+  void SendReplyAgain() {
+    reply_due_ = true;
+    ChangeControlPath();
+  }
 
   void OnDeadline(TimePoint now);
   bool NextTransmit(TimePoint now, Transmit* out);
@@ -101,6 +104,7 @@ class Connection {
   bool HasHandshake(TimePoint now) const {
     return reply_due_ || (state_ == State::kConnecting && now >= next_connect_);
   }
+  void ChangeControlPath();
   bool HasControl() const { return resets_due_ != 0 || probe_due_ || probe_reply_due_; }
   bool NextHandshake(TimePoint now, Transmit* out);
   bool NextControl(TimePoint now, Transmit* out);
@@ -147,6 +151,7 @@ class Connection {
 
   // Control packets.
   uint64_t control_sent_ = 0;
+  uint16_t control_path_ = 0;  // of what is no data, but a Connect's is always the first
   uint64_t control_seen_ = 0;
   bool probe_due_ = false;
   bool probe_reply_due_ = false;

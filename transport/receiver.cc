@@ -63,6 +63,7 @@ bool Receiver::AcceptPacketNumber(uint64_t number) { return packet_numbers_.Acce
 
 void Receiver::OnProbe() {
   reports_.MakeDue();
+  reports_lost_ = true;
   closing_report_due_ = closed_;
 }
 

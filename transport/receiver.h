@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 #include "transport/config.h"
 #include "transport/counters.h"
@@ -57,6 +58,8 @@ class Receiver {
   void GiveUp();
   // The peer asked for a sign of life: a report is due at once.
   void OnProbe();
+  // True once after a probe, which says that reports may get lost: the next one had better take another path.
+  bool TakeReportsLost() { return std::exchange(reports_lost_, false); }
   // The step table changed: a report is due if a flag that was reported differs now.
   void OnStepsChanged();
 
@@ -150,6 +153,7 @@ class Receiver {
   bool failed_ = false;
   bool closed_ = false;
   bool closing_report_due_ = false;
+  bool reports_lost_ = false;
 
   // What reports say.
   uint64_t received_bytes_ = 0;

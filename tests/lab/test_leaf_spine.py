@@ -94,10 +94,12 @@ class Job:
             return json.load(file)
 
 
-def test_a_spine_that_swallows_everything_is_left_by_the_data_and_every_byte_arrives(tmp_path):
+@pytest.mark.parametrize("reports", ("reports_live", "reports_die"))
+def test_a_spine_that_swallows_everything_is_left_and_every_byte_arrives(tmp_path, reports):
     with lab_up(*PAIR) as lab:
-        first, good = ports_of_both_spines(lab, 4)
-        dead = "spine1" if good == "spine0" else "spine0"
+        first, spine = ports_of_both_spines(lab, 4)
+        other = "spine1" if spine == "spine0" else "spine0"
+        dead, good = (other, spine) if reports == "reports_live" else (spine, other)
         job = Job(lab, str(tmp_path), 60, 1_000_000, settings(first, 4) | {"FORGIVE_PEER_TIMEOUT_S": "20"})
         job.wait_for_step(5)
         for address in HOSTS:  # the leaves' routes still say: half of the flows by this spine
