@@ -139,7 +139,7 @@ void Engine::EndOperations() {
   impl_->loop.Call([this](TimePoint now) { impl_->loop.EndOperationsHere(now); });
 }
 
-void Engine::DrainOperations(std::vector<OperationAccount>* out) { impl_->loop.DrainOperations(out); }
+bool Engine::NextOperation(OperationAccount* out) { return impl_->loop.NextOperation(out); }
 
 StepResult Engine::BeginStep(const StepPlan& plan, StepAccount* opened) {
   StepResult result = StepResult::kOk;
@@ -179,6 +179,6 @@ std::vector<ConnectionSample> Engine::SampleConnections() {
   return samples;
 }
 
-void Engine::DrainLedger(std::vector<Event>* out) { impl_->loop.DrainLedger(out); }
+bool Engine::NextLedgerLine(Event* out) { return impl_->loop.NextLedgerLine(out); }
 
 }  // namespace forgive

@@ -137,10 +137,10 @@ class Engine {
   bool PostOperation(const StepPlan& plan);
   // Ends every such step.
   void EndOperations();
-  // Those that have ended since the last call, appended to *out; to be called by one thread. Where more than
-  // kOperationLines end between two calls, the rest is left out.
+  // Takes the oldest that has ended and was not taken; false: none. By one thread at a time. Where more than
+  // kOperationLines wait, the rest is left out.
   static constexpr uint32_t kOperationLines = 1024;
-  void DrainOperations(std::vector<OperationAccount>* out);
+  bool NextOperation(OperationAccount* out);
 
   // Steps; each returns when the engine has applied it.
   StepResult BeginStep(const StepPlan& plan, StepAccount* opened);
@@ -152,9 +152,9 @@ class Engine {
   // Samples of every open connection (a turn of the engine); for traces, a thousand times a second at most.
   std::vector<ConnectionSample> SampleConnections();
 
-  // Ledger lines since the last call, appended to *out; to be called by one thread. Never loses a line: the engine
-  // takes no datagram while its ledger ring is full.
-  void DrainLedger(std::vector<Event>* out);
+  // Takes the ledger's oldest line that was not taken; false: none. By one thread at a time. Never loses a line: the
+  // engine takes no datagram while its ledger ring is full.
+  bool NextLedgerLine(Event* out);
 
  private:
   class Impl;

@@ -186,11 +186,6 @@ void PollLoop::CloseIdle(const std::shared_ptr<EngineConnection>& connection) {
   HandOver(command);
 }
 
-void PollLoop::DrainLedger(std::vector<Event>* out) {
-  Event line;
-  while (ledger_.Pop(&line)) out->push_back(line);
-}
-
 // ---- The thread ----
 
 void PollLoop::Run() {

@@ -81,8 +81,8 @@ class PollLoop {
   std::shared_ptr<EngineConnection> Connect(uint32_t device, const ConnectRequest& request);
   void CloseIdle(const std::shared_ptr<EngineConnection>& connection);
   EngineSnapshot Snapshot() const { return snapshot_.Load(); }
-  void DrainLedger(std::vector<Event>* out);
-  void DrainOperations(std::vector<OperationAccount>* out);
+  bool NextLedgerLine(Event* out) { return ledger_.Pop(out); }
+  bool NextOperation(OperationAccount* out) { return operation_lines_.Pop(out); }
   Driver& driver(uint32_t device) const { return *devices_[device]->driver; }
   uint32_t device_count() const { return static_cast<uint32_t>(devices_.size()); }
   const Config& config() const { return options_.transport; }

@@ -38,9 +38,4 @@ void PollLoop::EndOperationsHere(TimePoint now) {
   while (!operations_.empty()) EndOperation(now, 0);
 }
 
-void PollLoop::DrainOperations(std::vector<OperationAccount>* out) {
-  OperationAccount line;
-  while (operation_lines_.Pop(&line)) out->push_back(line);
-}
-
 }  // namespace forgive

@@ -3,18 +3,21 @@
 #include "plugin/ledger.h"
 
 #include <algorithm>
+#include <new>
 
 namespace forgive {
 
 void Ledger::Drain(Engine* engine) {
   const std::lock_guard<std::mutex> lock(mutex_);
-  scratch_.clear();
-  engine->DrainLedger(&scratch_);
-  for (const Event& event : scratch_) {
-    if (lines_.size() == capacity_) {
-      ++lost_;
-      continue;
-    }
+  for (Event event; engine->NextLedgerLine(&event);) {
+    if (!Keep(event)) ++lost_;
+  }
+}
+
+// False: the ledger is full, or no memory is left.
+bool Ledger::Keep(const Event& event) {
+  if (lines_.size() == capacity_) return false;
+  try {
     // The engine puts ConnectionSlot::user into the cookie of a ledger line.
     lines_.push_back({.receive_comm = event.cookie,
                       .connection_id = event.connection_id,
@@ -23,7 +26,10 @@ void Ledger::Drain(Engine* engine) {
                       .offset = event.offset,
                       .length = event.length,
                       .contributions = event.contributions});
+  } catch (const std::bad_alloc&) {
+    return false;
   }
+  return true;
 }
 
 uint64_t Ledger::Copy(uint64_t first, std::span<forgive_range_t> out) const {

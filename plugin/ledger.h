@@ -13,7 +13,7 @@
 
 namespace forgive {
 
-// Thread-safe. Keeps the first `capacity` lines and counts the rest.
+// Thread-safe. Keeps the first `capacity` lines, while there is memory, and counts the rest.
 class Ledger {
  public:
   explicit Ledger(uint64_t capacity) : capacity_(capacity) {}
@@ -26,9 +26,10 @@ class Ledger {
   uint64_t lost() const;
 
  private:
+  bool Keep(const Event& event);
+
   const uint64_t capacity_;
   mutable std::mutex mutex_;
-  std::vector<Event> scratch_;
   std::vector<forgive_range_t> lines_;
   uint64_t lost_ = 0;
 };

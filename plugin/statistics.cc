@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstring>
+#include <new>
 
 #include "dataplane/thread_signals.h"
 #include "plugin/json.h"
@@ -115,6 +116,17 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
   WriteLine(line.text());
 }
 
+template <typename Work>
+void Statistics::WithMemory(const Work& work) {
+  try {
+    work();
+  } catch (const std::bad_alloc&) {
+    if (lines_left_out_.fetch_add(1, std::memory_order_relaxed) != 0) return;
+    Log(LogLevel::kWarning, "FORGIVE_STATS=%s: no memory is left in this process; lines are left out",
+        file_name_.c_str());
+  }
+}
+
 void Statistics::WriteLine(const std::string& line) {
   if (file_ < 0) return;
   std::string bytes = line + "\n";
@@ -131,11 +143,6 @@ void Statistics::WriteLine(const std::string& line) {
     }
     written += static_cast<size_t>(count);
   }
-}
-
-void Statistics::Queue(std::string line) {
-  queued_.push_back(std::move(line));
-  wake_.notify_one();
 }
 
 void Statistics::Update(forgive_step_stats_t* kept, const StepAccount& account) {
@@ -179,26 +186,28 @@ void Statistics::OnStepEnd(const StepAccount& closed, bool latched) {
 // Needs mutex_.
 void Statistics::QueueStep(const forgive_step_stats_t& step, bool latched, const forgive_stats_t& totals) {
   if (file_name_.empty()) return;
-  JsonWriter line;
-  line.BeginObject().Text("type", "step").Number("time_ns", step.end_ns);
-  AddStep(step, &line);
-  line.Boolean("latched", latched);
-  AddTotals(totals, &line);
-  AddProofs(*facts_, &line);
-  line.EndObject();
-  Queue(line.text());
+  WithMemory([&] {
+    JsonWriter line;
+    line.BeginObject().Text("type", "step").Number("time_ns", step.end_ns);
+    AddStep(step, &line);
+    line.Boolean("latched", latched);
+    AddTotals(totals, &line);
+    AddProofs(*facts_, &line);
+    line.EndObject();
+    queued_.push_back(line.text());
+  });
+  wake_.notify_one();
 }
 
 void Statistics::DrainOperations() {
   if (!by_operation_) return;
   const std::lock_guard<std::mutex> one(operations_mutex_);
-  std::vector<OperationAccount> ended;
-  engine_->DrainOperations(&ended);
-  if (ended.empty()) return;
+  OperationAccount operation;
+  if (!engine_->NextOperation(&operation)) return;
   forgive_stats_t totals{};
   FillTotals(&totals);
   const std::lock_guard<std::mutex> lock(mutex_);
-  for (const OperationAccount& operation : ended) {
+  do {
     forgive_step_stats_t& kept = steps_[steps_begun_++ % kStepHistory];
     kept = {};
     Update(&kept, operation.account);
@@ -206,7 +215,7 @@ void Statistics::DrainOperations() {
     kept.end_ns = static_cast<uint64_t>(operation.end.ns);
     totals.steps = steps_begun_;
     QueueStep(kept, false, totals);
-  }
+  } while (engine_->NextOperation(&operation));
 }
 
 void Statistics::FillTotals(forgive_stats_t* out) {
@@ -343,11 +352,13 @@ void Statistics::Run() {
     }
     ledger_->Drain(engine_);
     DrainOperations();
-    for (const std::string& line : lines) WriteLine(line);
+    for (const std::string& line : lines) {
+      WithMemory([&] { WriteLine(line); });
+    }
     if (stop) return;
     const uint64_t now_ns = NowNs();
     if (!tracing() || now_ns < next_sample_ns) continue;
-    WriteSample(now_ns);
+    WithMemory([&] { WriteSample(now_ns); });
     // A late thread skips samples instead of writing a burst of them.
     next_sample_ns = std::max(next_sample_ns + trace_interval_ns_, now_ns);
   }
@@ -370,16 +381,19 @@ void Statistics::Stop() {
   std::this_thread::sleep_for(kSnapshotAge);
   forgive_stats_t totals{};
   FillTotals(&totals);
-  JsonWriter line;
-  line.BeginObject()
-      .Text("type", "final")
-      .Number("time_ns", NowNs())
-      .Number("ledger_lines", ledger_->lines())
-      .Number("ledger_lost", ledger_->lost());
-  AddTotals(totals, &line);
-  AddProofs(*facts_, &line);
-  line.EndObject();
-  WriteLine(line.text());
+  WithMemory([&] {
+    JsonWriter line;
+    line.BeginObject()
+        .Text("type", "final")
+        .Number("time_ns", NowNs())
+        .Number("ledger_lines", ledger_->lines())
+        .Number("ledger_lost", ledger_->lost())
+        .Number("lines_left_out", lines_left_out_.load(std::memory_order_relaxed));
+    AddTotals(totals, &line);
+    AddProofs(*facts_, &line);
+    line.EndObject();
+    WriteLine(line.text());
+  });
   if (file_ >= 0) close(file_);
   file_ = -1;
 }

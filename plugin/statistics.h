@@ -46,10 +46,11 @@ class Statistics {
  private:
   void Run();
   void WriteSample(uint64_t now_ns);
-  void WriteStep(const forgive_step_stats_t& step, bool latched);
   void WriteInit(const Settings& settings, const std::vector<Device>& devices, int api_version);
   void WriteLine(const std::string& line);
-  void Queue(std::string line);
+  // A line that needs memory where none is left is left out, and counted; what it would say is not.
+  template <typename Work>
+  void WithMemory(const Work& work);
   void QueueStep(const forgive_step_stats_t& step, bool latched, const forgive_stats_t& totals);
   bool tracing() const { return trace_interval_ns_ != 0 && file_ >= 0; }
   // Takes over a newer account of a step; checks the bounds. Needs mutex_.
@@ -75,6 +76,7 @@ class Statistics {
   uint64_t steps_begun_ = 0;
   std::mutex operations_mutex_;  // one thread drains at a time
   uint64_t budget_violations_ = 0;
+  std::atomic<uint64_t> lines_left_out_{0};
   std::thread thread_;
 };
 

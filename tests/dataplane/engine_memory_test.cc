@@ -128,9 +128,7 @@ class EngineMemory : public testing::TestWithParam<const char*> {
     }
     if (receive.slot.state.load() != RequestSlot::kDone) return;
     std::vector<uint8_t> expected = sent;
-    std::vector<Event> lines;
-    b_->DrainLedger(&lines);
-    for (const Event& line : lines) {
+    for (Event line; b_->NextLedgerLine(&line);) {
       std::fill_n(expected.begin() + static_cast<ptrdiff_t>(line.offset), line.length, uint8_t{0});
       forgiven_ += line.length;
     }

@@ -137,7 +137,7 @@ TEST_P(EngineOver, SharesOneStepTableAmongItsDevices) {
 
   // Every wrong byte is a zero in a line of the ledger that names its communicator, and the lines add up.
   std::vector<Event> ledger;
-  a->DrainLedger(&ledger);
+  for (Event line; a->NextLedgerLine(&line);) ledger.push_back(line);
   uint64_t sum = 0;
   std::vector<std::vector<bool>> forgiven(2, std::vector<bool>(1 << 20));
   for (const Event& line : ledger) {
@@ -319,12 +319,12 @@ TEST(Engine, LosesNoLineOfALedgerThatNobodyDrains) {
   }));
   EXPECT_FALSE(all_done());
   ASSERT_TRUE(WaitFor([&] {
-    a->DrainLedger(&ledger);
+    for (Event line; a->NextLedgerLine(&line);) ledger.push_back(line);
     return all_done();
   }));
   StepAccount account;
   ASSERT_EQ(a->EndStep(1, &account), StepResult::kOk);
-  a->DrainLedger(&ledger);
+  for (Event line; a->NextLedgerLine(&line);) ledger.push_back(line);
   uint64_t sum = 0;
   for (const Event& line : ledger) sum += line.length;
   EXPECT_EQ(sum, account.forgiven);

@@ -24,6 +24,7 @@ namespace {
 
 std::mutex log_mutex;
 std::vector<std::string> log_lines;
+thread_local bool logs = false;
 
 void Logger(int /*level*/, unsigned long /*flags*/, const char* /*file*/, int /*line*/, const char* format, ...) {
   char text[2048];
@@ -32,7 +33,9 @@ void Logger(int /*level*/, unsigned long /*flags*/, const char* /*file*/, int /*
   std::vsnprintf(text, sizeof(text), format, arguments);
   va_end(arguments);
   const std::lock_guard<std::mutex> lock(log_mutex);
+  logs = true;
   log_lines.push_back(text);
+  logs = false;
 }
 
 std::string WholeFile(int file) {
@@ -252,6 +255,8 @@ void ExpectInChild(const std::vector<std::pair<std::string, std::string>>& envir
   EXPECT_TRUE(WIFEXITED(status)) << "ended by signal " << WTERMSIG(status) << "; it said:\n" << Shortened(said);
   EXPECT_EQ(WEXITSTATUS(status), 0) << "it said:\n" << Shortened(said);
 }
+
+bool InLogger() { return logs; }
 
 std::vector<std::string> LogLines() {
   const std::lock_guard<std::mutex> lock(log_mutex);

@@ -25,6 +25,8 @@ int RunInChild(const std::vector<std::pair<std::string, std::string>>& environme
 void ExpectInChild(const std::vector<std::pair<std::string, std::string>>& environment,
                    const std::function<void()>& body);
 
+// Whether this thread is in NCCL's logger: what is allocated there is not the plugin's.
+bool InLogger();
 // What the plugin logged through NCCL's logger in this process.
 std::vector<std::string> LogLines();
 bool LogContains(const std::string& text);
