@@ -206,8 +206,9 @@ TEST_F(GuardTest, AResetThatWasLostIsSentAgainWhenThePeerSendsMore) {
   world_.faults.drop = Fraction{Fraction::kOne};
   world_.Pump();  // the resets are lost
   world_.faults.drop = Fraction{0};
-  RunFor(Milliseconds(300));  // the sender repeats its data; its first probe would come after half a second
+  for (int i = 0; i < 300 && logs_[0].Count(Event::Kind::kFailed) == 0; ++i) RunFor(Milliseconds(1));
   ASSERT_EQ(logs_[0].Count(Event::Kind::kFailed), 1);
+  EXPECT_EQ(counters(0).timeouts, 1u) << "the data that were repeated were not answered, a later probe was";
   EXPECT_EQ(logs_[0].Find(Event::Kind::kFailed)->reason, FailReason::kTooLong);
 }
 
