@@ -9,9 +9,6 @@
 
 #include <algorithm>
 #include <climits>
-#include <cstdio>
-#include <cstdlib>
-#include <fstream>
 
 #include "dataplane/socket_address.h"
 #include "transport/wire.h"
@@ -41,7 +38,6 @@ std::vector<Device> Take(const std::vector<InterfaceAddress>& addresses, FamilyC
     if (!FamilyAllows(family, address.ipv6) || !wanted(address)) continue;
     size_t i = 0;
     while (i < devices.size() && devices[i].interface != address.interface) ++i;
-    if (i == kMaxDevices) continue;
     if (i == devices.size()) {
       devices.emplace_back();
       ranks.push_back(INT_MAX);
@@ -64,24 +60,6 @@ std::string InterfaceNames(const std::vector<InterfaceAddress>& addresses, Famil
   std::string list;
   for (const std::string& name : names) list += (list.empty() ? "" : ", ") + name;
   return list.empty() ? "none" : list;
-}
-
-std::string ReadLine(const std::string& path) {
-  std::ifstream file(path);
-  std::string line;
-  std::getline(file, line);
-  return line;
-}
-
-uint64_t MacAsNumber(const std::string& text) {
-  uint64_t mac = 0;
-  for (const char c : text) {
-    if (c == ':') continue;
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
-    if (digit < 0) return 0;
-    mac = mac << 4 | static_cast<uint64_t>(digit);
-  }
-  return mac;
 }
 
 }  // namespace
@@ -157,18 +135,6 @@ bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const Dpd
     out->push_back(device);
   }
   return true;
-}
-
-void DescribeDevice(int number, Device* device) {
-  const std::string folder = "/sys/class/net/" + device->interface;
-  device->interface_index = if_nametoindex(device->interface.c_str());
-  const long speed = std::strtol(ReadLine(folder + "/speed").c_str(), nullptr, 10);
-  device->speed_mbps = speed > 0 && speed < INT_MAX ? static_cast<uint32_t>(speed) : 0;
-  char resolved[PATH_MAX];
-  const bool on_pci = realpath((folder + "/device").c_str(), resolved) != nullptr;
-  device->pci_path = on_pci ? resolved : "";
-  device->guid = MacAsNumber(ReadLine(folder + "/address"));
-  if (device->guid == 0) device->guid = static_cast<uint64_t>(number);
 }
 
 EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices) {

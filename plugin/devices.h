@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// Which network interfaces the plugin offers to NCCL as devices, and what is known about each.
+// Which network interfaces the plugin offers to NCCL as devices.
 #ifndef FORGIVE_PLUGIN_DEVICES_H_
 #define FORGIVE_PLUGIN_DEVICES_H_
 
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "plugin/settings.h"
+#include "plugin/verbs.h"
 
 namespace forgive {
 
@@ -26,17 +27,22 @@ struct Device {
   std::string interface;
   std::string address;
   bool ipv6 = false;
+  // What device_facts.h finds out.
   uint32_t interface_index = 0;
-  uint32_t speed_mbps = 0;  // 0: the kernel reports none
+  uint32_t speed_mbps = 0;  // 0: not known
   std::string pci_path;     // in sysfs; empty: not a PCI device
-  uint64_t guid = 0;        // the MAC address; without one: the device's number
+  uint64_t guid = 0;        // an RDMA device's card; else the MAC address; without one: the device's number
+  RdmaPort rdma;            // number 0: the interface belongs to no RDMA device
+  PortState port_state = PortState::kUnknown;
+  uint32_t port = 0;  // of the card, from 1; 0: not an RDMA device
+  std::string facts_from;
 };
 
 // The addresses of every interface that is up, in the kernel's order.
 // None and errno not 0: they cannot be listed, and errno says why.
 std::vector<InterfaceAddress> ListInterfaceAddresses();
 
-// One address for each interface that the settings let through, IPv4 before IPv6 before link-local. Without a filter:
+// One address for each interface that the settings let through, in the kernel's order, IPv4 before IPv6 before link-local. Without a filter:
 // all but lo and docker*, else docker*, else lo. False: nothing is left, and *error says why.
 bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const InterfaceFilter& filter, FamilyChoice family,
                    std::vector<Device>* out, std::string* error);
@@ -45,9 +51,6 @@ bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const Interfa
 // False: an interface has none, and *error says which.
 bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const DpdkOptions& dpdk, FamilyChoice family,
                        std::vector<Device>* out, std::string* error);
-
-// Speed, PCI path, index and MAC address, from sysfs.
-void DescribeDevice(int number, Device* device);
 
 // The options of an engine that drives these devices as the settings say.
 EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices);

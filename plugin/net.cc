@@ -246,7 +246,7 @@ int GetProperties(int number, Properties* out) {
   out->guid = device.guid;
   out->pointer_support = nccl::kPointerHost;
   out->speed_mbps = device.speed_mbps == 0 ? kUnknownSpeedMbps : static_cast<int>(device.speed_mbps);
-  out->port = 0;
+  out->port = static_cast<int>(device.port);
   out->latency_us = 0;  // NCCL's own estimate
   out->max_comms = static_cast<int>(process->settings().engine.transport.max_connections);
   out->max_receives = 1;

@@ -10,6 +10,7 @@
 #include <new>
 
 #include "dataplane/socket_address.h"
+#include "plugin/device_facts.h"
 #include "plugin/forgive.h"
 #include "plugin/fork_generation.h"
 #include "plugin/log.h"
@@ -78,7 +79,14 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   const bool selected = by_ports ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)
                                  : SelectDevices(addresses, settings.interfaces, settings.family, &devices, error);
   if (!selected) return nullptr;
-  for (size_t i = 0; i < devices.size(); ++i) DescribeDevice(static_cast<int>(i), &devices[i]);
+  FactSources sources;
+  if (!settings.verbs) sources.verbs_library.clear();
+  DescribeDevices(sources, &devices);
+  // The ports of FORGIVE_DPDK are devices in their own order, and the kernel may know nothing of them.
+  std::vector<std::string> left_out;
+  if (!by_ports && !ArrangeDevices(&devices, &left_out, error)) return nullptr;
+  for (const std::string& line : left_out) Log(LogLevel::kWarning, "%s", line.c_str());
+  NumberDevices(&devices);
 
   std::unique_ptr<Process> process(new Process(std::move(settings), std::move(devices)));
   process->engine_ = Engine::Start(ToEngineOptions(process->settings_, process->devices_), error);
@@ -97,6 +105,9 @@ void Process::SayStarted(int api_version) const {
   }
   Log(LogLevel::kInfo, "version " FORGIVE_VERSION ", ncclNet v%d, driver %s on %s; %s", api_version,
       settings_.engine.driver.c_str(), interfaces.c_str(), facts_.Description().c_str());
+  for (size_t i = 0; i < devices_.size(); ++i) {
+    Log(LogLevel::kInfo, "device %zu is %s", i, DescribeFacts(devices_[i]).c_str());
+  }
 }
 
 bool Process::IsOperationCritical(uint64_t number) {

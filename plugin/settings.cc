@@ -220,6 +220,8 @@ constexpr Variable kVariables[] = {
     {"FORGIVE_DPDK", "af_packet on each interface", "ports and memory of DPDK, as docs/dpdk.md says", DpdkPorts},
     {"FORGIVE_INTERFACE", "NCCL_SOCKET_IFNAME",
      "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},
+    {"FORGIVE_VERBS", "1", "0 or 1 (0: libibverbs is not asked)",
+     [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->verbs)); }},
     {"FORGIVE_PORT_RANGE", "any", "PORT or LOW-HIGH, from 1 to 65535",
      [](const std::string& t, Settings* s) { return Good(ParsePortRange(t, &s->port_low, &s->port_high)); }},
     {"FORGIVE_PATHS", "1", "an integer from 1 to 8",

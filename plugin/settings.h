@@ -38,6 +38,7 @@ struct Settings {
 
   InterfaceFilter interfaces;
   FamilyChoice family = FamilyChoice::kAny;
+  bool verbs = true;       // whether libibverbs is asked about the devices
   std::string dpdk_error;  // why FORGIVE_DPDK does not parse
   uint16_t port_low = 0;   // 0: any port
   uint16_t port_high = 0;

@@ -13,6 +13,7 @@
 #include <new>
 
 #include "dataplane/thread_signals.h"
+#include "plugin/device_facts.h"
 #include "plugin/json.h"
 #include "plugin/log.h"
 #include "plugin/statistics_lines.h"
@@ -107,6 +108,10 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
         .Text("interface", devices[i].interface)
         .Text("address", devices[i].address)
         .Number("speed_mbps", devices[i].speed_mbps)
+        .Text("pci_path", devices[i].pci_path)
+        .Text("guid", GuidText(devices[i].guid))
+        .Number("port", devices[i].port)
+        .Text("facts_from", devices[i].facts_from)
         .Text("driver", engine_->driver_description(static_cast<uint32_t>(i)))
         .EndObject();
   }

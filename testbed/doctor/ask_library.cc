@@ -6,6 +6,8 @@
 #include <dlfcn.h>
 #include <fmt/format.h>
 #include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <climits>
 #include <cstdarg>
@@ -23,6 +25,7 @@ constexpr size_t kMostLines = 200;
 constexpr int kMostDevices = 64;
 constexpr int kLogWarn = 2;
 constexpr int kLogInfo = 3;
+constexpr size_t kMostStatisticsBytes = 1 << 20;
 constexpr size_t kPropertiesRoomBytes = 1024;  // far more than any version's structure
 // A folder that exists nowhere, below which nothing can be made.
 constexpr const char* kNoFolder = "/proc/self/no-such-folder/";
@@ -156,6 +159,24 @@ Json Initialise(const std::string& file, int version) {
   return facts;
 }
 
+void Change(const std::vector<std::pair<std::string, std::string>>& changes) {
+  for (const auto& [name, value] : changes) {
+    if (value.empty()) {
+      unsetenv(name.c_str());
+    } else {
+      setenv(name.c_str(), value.c_str(), 1);
+    }
+  }
+}
+
+// What stands before the first end of a line, as JSON; null: nothing that is whole.
+Json FirstLine(int fd) {
+  std::string text(kMostStatisticsBytes, '\0');
+  const ssize_t count = pread(fd, text.data(), text.size(), 0);
+  const size_t end = count < 0 ? std::string::npos : text.substr(0, static_cast<size_t>(count)).find('\n');
+  return end == std::string::npos ? Json() : Json::parse(text.substr(0, end), nullptr, false);
+}
+
 // With its slash; empty without one.
 std::string FolderOf(const std::string& file) { return file.substr(0, file.rfind('/') + 1); }
 
@@ -203,13 +224,7 @@ InitFacts AskInit(const std::string& file, int version, std::chrono::millisecond
                   const std::vector<std::pair<std::string, std::string>>& changes) {
   InitFacts facts;
   const BoundedAnswer answer = AskBounded(limit, [&] {
-    for (const auto& [name, value] : changes) {
-      if (value.empty()) {
-        unsetenv(name.c_str());
-      } else {
-        setenv(name.c_str(), value.c_str(), 1);
-      }
-    }
+    Change(changes);
     KeepFilesAway();
     return Initialise(file, version);
   });
@@ -228,6 +243,19 @@ InitFacts AskInit(const std::string& file, int version, std::chrono::millisecond
     facts.lines.push_back({line[0].get<bool>(), text});
   }
   return facts;
+}
+
+Json AskInForce(const std::string& file, int version, std::chrono::milliseconds limit,
+                const std::vector<std::pair<std::string, std::string>>& changes) {
+  const BoundedAnswer answer = AskBounded(limit, [&] {
+    Change(changes);
+    KeepFilesAway();
+    const int memory = memfd_create("statistics", MFD_CLOEXEC);
+    setenv(kStatistics, fmt::format("/proc/self/fd/{}", memory).c_str(), 1);
+    (void)Initialise(file, version);
+    return FirstLine(memory);
+  });
+  return answer.ok && answer.value.is_object() ? answer.value : Json::object();
 }
 
 int HighestNetVersion(int nccl_version) {

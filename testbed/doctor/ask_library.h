@@ -52,6 +52,11 @@ struct InitFacts {
 InitFacts AskInit(const std::string& file, int version, std::chrono::milliseconds limit,
                   const std::vector<std::pair<std::string, std::string>>& changes);
 
+// The first line of the library's statistics file after such an init (docs/using.md, Statistics), written to memory;
+// an empty object: there is none.
+Json AskInForce(const std::string& file, int version, std::chrono::milliseconds limit,
+                const std::vector<std::pair<std::string, std::string>>& changes);
+
 // The interface version that an NCCL of this version (as ncclGetVersion counts) takes at most; 0: none that is known.
 int HighestNetVersion(int nccl_version);
 // The version that NCCL would call: the highest that both have; of the highest known NCCL if none was found.

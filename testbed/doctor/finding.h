@@ -50,6 +50,7 @@ struct Context {
   std::vector<int> profiler_versions;
   std::vector<int> nccl_versions;    // of every NCCL found, as ncclGetVersion counts; the loader path's first
   std::vector<std::string> devices;  // interfaces that the library chose
+  Json in_force = Json::object();    // what its statistics say at the start: drivers, facts of devices
   bool started = false;              // its init succeeded
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// The interfaces that the library chose: state, MTU, speed, addresses, and whether DSCP and ECN survive.
+// The interfaces that the library chose: state, MTU, speed, place, addresses, and whether DSCP and ECN survive.
 #include <arpa/inet.h>
 #include <fmt/format.h>
 #include <ifaddrs.h>
@@ -77,11 +77,23 @@ void CheckMtu(const std::string& name, const std::string& folder, Section* secti
   }
 }
 
-void CheckSpeed(const std::string& name, const std::string& folder, Section* section) {
-  const int64_t speed_mbps = ReadNumber(folder + "/speed").value_or(0);
-  if (speed_mbps > 0) {
-    section->Ok(name, fmt::format("speed {} Mbit/s", speed_mbps));
-  } else if (name != "lo" && Variable("FORGIVE_LINK_RATE_MBPS").empty()) {
+// The library's facts of an interface; an empty object: it says none.
+Json FactsOf(const Context& context, const std::string& name) {
+  for (const Json& device : context.in_force.value("devices", Json::array())) {
+    if (device.value("interface", "") == name) return device;
+  }
+  return Json::object();
+}
+
+void CheckFacts(const std::string& name, const Json& facts, Section* section) {
+  if (!facts.contains("facts_from")) return;
+  const int64_t speed_mbps = facts.value("speed_mbps", int64_t{0});
+  const std::string pci_path = facts.value("pci_path", "");
+  section->Ok(name, fmt::format("{}, {}, GUID {}, port {}; from {}",
+                                speed_mbps > 0 ? fmt::format("speed {} Mbit/s", speed_mbps) : "speed not known",
+                                pci_path.empty() ? "no PCI device" : "PCI path " + pci_path, facts.value("guid", ""),
+                                facts.value("port", 0), facts.value("facts_from", "")));
+  if (speed_mbps == 0 && name != "lo" && Variable("FORGIVE_LINK_RATE_MBPS").empty()) {
     section->Warn(name, "the kernel reports no speed: senders are not paced, and congestion control has no line rate",
                   "FORGIVE_LINK_RATE_MBPS=the link's speed");
   }
@@ -154,7 +166,7 @@ void CheckCodePoints(const InterfaceAddress& address, Section* section) {
   }
 }
 
-void CheckInterface(const std::string& name, Section* section) {
+void CheckInterface(const std::string& name, const Json& facts, Section* section) {
   const std::string folder = "/sys/class/net/" + name;
   const std::vector<InterfaceAddress> addresses = Addresses();
   std::vector<std::string> texts;
@@ -170,7 +182,7 @@ void CheckInterface(const std::string& name, Section* section) {
   section->Ok(name, fmt::format("{}{}, {}", Join(texts, ", "), physical ? "" : " (no hardware behind it)", state));
   if (state == "down") section->Warn(name, "its link is down", "connect it, or choose another: FORGIVE_INTERFACE");
   CheckMtu(name, folder, section);
-  CheckSpeed(name, folder, section);
+  CheckFacts(name, facts, section);
   if (echo != nullptr) CheckCodePoints(*echo, section);
 }
 
@@ -215,7 +227,8 @@ Section CheckNetwork(const Context& context) {
     section.Ok("interfaces", Join(context.devices, ", ") + " (FORGIVE_INTERFACE or NCCL_SOCKET_IFNAME chooses)");
   }
   for (const std::string& device : context.devices) {
-    CheckBounded(context, device, Status::kWarn, &section, [&](Section* found) { CheckInterface(device, found); });
+    CheckBounded(context, device, Status::kWarn, &section,
+                 [&](Section* found) { CheckInterface(device, FactsOf(context, device), found); });
   }
   CheckBounded(context, "subnet", Status::kWarn, &section,
                [&](Section* found) { CheckSharedSubnets(context.devices, found); });

@@ -110,6 +110,7 @@ std::string JsonText(const Context& context, const std::vector<Section>& section
   json["net_versions"] = context.net_versions;
   json["nccl_versions"] = context.nccl_versions;
   json["devices"] = context.devices;
+  json["device_facts"] = context.in_force.value("devices", Json::array());
   json["findings"] = Json::array();
   for (const Section& section : sections) {
     for (const Finding& finding : section.findings) {

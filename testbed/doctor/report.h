@@ -20,8 +20,9 @@ int ExitStatus(const std::vector<Section>& sections, bool strict);
 
 // "for a person": a heading a section, a line a finding, the way out below it, the verdict at the end.
 std::string Text(const std::vector<Section>& sections);
-// {"verdict", "exit_status", "warnings", "failures", "host", "kernel", "library", "net_versions", "devices",
-// "findings": [{"section", "name", "status", "text", "remedy"}]}
+// {"verdict", "exit_status", "warnings", "failures", "host", "kernel", "library", "net_versions", "nccl_versions",
+// "devices", "device_facts": as the library's statistics have them, "findings": [{"section", "name", "status",
+// "text", "remedy"}]}
 std::string JsonText(const Context& context, const std::vector<Section>& sections, bool strict);
 
 }  // namespace forgive::doctor

@@ -65,6 +65,7 @@ Section CheckStart(Context* context) {
     changes.emplace_back(name, "");
   }
   for (const InitLine& line : facts.lines) {
+    if (line.text.starts_with("device ")) continue;  // said with the interface
     if (line.warning) {
       section.Warn("init", line.text, "see docs/using.md, All variables");
     } else {
@@ -72,6 +73,7 @@ Section CheckStart(Context* context) {
     }
   }
   context->devices = facts.devices;
+  context->in_force = AskInForce(context->library, version, context->limit, changes);
   context->started = changes.empty();
   if (!context->started) section.Info("init", "without the settings above it starts; what follows is without them");
   return section;

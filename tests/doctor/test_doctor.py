@@ -13,6 +13,7 @@ PLUGIN = os.environ["FORGIVE_PLUGIN"]
 FAKE_PLUGIN = os.environ["FAKE_PLUGIN_LIBRARY"]
 OTHER_PLUGIN = os.environ["FAKE_OTHER_LIBRARY"]
 FAKE_NCCL = os.environ["FAKE_NCCL_LIBRARY"]
+FAKE_IBVERBS = os.environ["FAKE_IBVERBS_LIBRARY"]
 FROM_OUTSIDE = ("FORGIVE_", "FAKE_", "NCCL_", "LD_LIBRARY_PATH", "PYTHONPATH", "VIRTUAL_ENV", "CONDA_PREFIX")
 
 
@@ -115,6 +116,56 @@ def test_an_interface_that_is_not_there_fails_with_the_ones_that_are():
 def test_a_driver_that_is_not_built_is_said_by_the_library():
     found = report(**READY, FORGIVE_DRIVER="nosuch")
     assert found["exit_status"] == 2 and "udp" in only(found, "FORGIVE_DRIVER", "fail")["text"]
+
+
+# ---- Facts of devices ----
+
+NIC = "devices/pci0000:00/0000:00:01.0/0000:01:00.0"
+
+
+@pytest.fixture(name="nic")
+def sysfs_of_a_nic(tmp_path):
+    """A command before the doctor for which lo is a port of an RDMA NIC, by a /sys of its own."""
+    can = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
+    if os.geteuid() != 0 or not can:
+        pytest.skip("a /sys of its own needs root and mount namespaces")
+    files = {"class/net/lo/mtu": "65536", "class/net/lo/operstate": "unknown", "class/net/lo/speed": "25000",
+             "class/net/lo/address": "02:00:00:00:00:07", "class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE",
+             "class/infiniband/mlx5_0/sys_image_guid": "0a00:0000:0000:0006"}
+    for name, text in files.items():
+        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "sys" / name).write_text(text + "\n", encoding="utf-8")
+    (tmp_path / "sys" / NIC).mkdir(parents=True)
+    for link in ("class/net/lo/device", "class/infiniband/mlx5_0/device"):
+        (tmp_path / "sys" / link).symlink_to("../../../" + NIC)
+    return ("unshare", "-m", "sh", "-c", f"mount --bind '{tmp_path}/sys' /sys && exec \"$@\"", "sh")
+
+
+def test_a_nics_facts_are_libibverbs_word_where_it_is_there(nic):
+    found = report(**READY, wrapper=nic, FORGIVE_INTERFACE="lo", LD_LIBRARY_PATH=os.path.dirname(FAKE_IBVERBS))
+    facts, = found["device_facts"]
+    assert facts["speed_mbps"] == 100000 and facts["guid"] == "0x506b4b0300f48fb2" and facts["port"] == 1
+    assert facts["pci_path"] == "/sys/" + NIC
+    assert facts["facts_from"] == "libibverbs (mlx5_0 port 1)"
+    said = [finding["text"] for finding in findings(found, "lo", "ok", "Network")]
+    assert (f"speed 100000 Mbit/s, PCI path /sys/{NIC}, GUID 0x506b4b0300f48fb2, port 1; "
+            "from libibverbs (mlx5_0 port 1)") in said
+
+
+def test_a_nics_facts_are_the_kernels_where_libibverbs_does_not_answer_and_the_reason_is_said(nic):
+    for own, why in (({"FORGIVE_VERBS": "0"}, "FORGIVE_VERBS=0"), ({"FAKE_IBVERBS": "open"}, "ibv_open_device")):
+        found = report(**READY, **own, wrapper=nic, FORGIVE_INTERFACE="lo",
+                       LD_LIBRARY_PATH=os.path.dirname(FAKE_IBVERBS))
+        facts, = found["device_facts"]
+        assert facts["speed_mbps"] == 25000 and facts["guid"] == "0x0a00000000000006"
+        assert facts["facts_from"].startswith("sysfs (mlx5_0 port 1; ") and why in facts["facts_from"]
+
+
+def test_a_port_that_is_not_active_is_no_device(nic, tmp_path):
+    (tmp_path / "sys/class/infiniband/mlx5_0/ports/1/state").write_text("1: DOWN\n", encoding="utf-8")
+    found = report(**READY, wrapper=nic, FORGIVE_INTERFACE="lo", FORGIVE_VERBS="0")
+    assert found["exit_status"] == 2
+    assert any("port 1 of mlx5_0 is not ACTIVE" in f["text"] for f in findings(found, status="fail"))
 
 
 def test_loopback_alone_is_a_warning():

@@ -76,16 +76,12 @@ TEST(Devices, NameTheVariableAndWhatThereIsWhenNothingMatches) {
             "docker0, ib0");
 }
 
-TEST(Devices, OfThisMachineIncludeLoopbackWithoutASpeed) {
+TEST(Devices, OfThisMachineIncludeLoopback) {
   std::vector<Device> devices;
   std::string error;
   ASSERT_TRUE(SelectDevices(ListInterfaceAddresses(), Filter("=lo"), FamilyChoice::kIpv4, &devices, &error)) << error;
   ASSERT_EQ(devices.size(), 1u);
-  DescribeDevice(0, &devices[0]);
   EXPECT_EQ(devices[0].address, "127.0.0.1");
-  EXPECT_EQ(devices[0].speed_mbps, 0u);
-  EXPECT_EQ(devices[0].pci_path, "");
-  EXPECT_GT(devices[0].interface_index, 0u);
 }
 
 TEST(Devices, BecomeEngineOptionsWithTheirPayloadAndRate) {

@@ -43,13 +43,16 @@ void SendOne(const Net& net, Pair* pair, size_t bytes) {
                          pair->destination.begin()));
 }
 
-TEST(PluginInit, SaysInterfaceDriverVersionAndWhatIsEligibleInOneLine) {
+TEST(PluginInit, SaysInterfaceDriverVersionAndWhatIsEligibleInOneLineAndEachDevicesFactsInAnother) {
   ExpectInChild({}, [] {
     ASSERT_EQ(InitWith(7), nccl::kSuccess);
-    ASSERT_EQ(LogLines().size(), 1u);
+    ASSERT_EQ(LogLines().size(), 2u);
     for (const char* part :
          {"ncclNet v7", "driver udp", "lo 127.0.0.1", "eligible: nothing", "FORGIVE_GRADIENT_TRAFFIC"}) {
-      EXPECT_TRUE(LogContains(part)) << part << " in: " << LogLines()[0];
+      EXPECT_NE(LogLines()[0].find(part), std::string::npos) << part << " in: " << LogLines()[0];
+    }
+    for (const char* part : {"device 0 is lo: ", "speed not known", "no PCI device", "from sysfs"}) {
+      EXPECT_NE(LogLines()[1].find(part), std::string::npos) << part << " in: " << LogLines()[1];
     }
   });
   ExpectInChild({{"FORGIVE_GRADIENT_TRAFFIC", "all"}, {"FORGIVE_RING_RANKS", "4"}}, [] {
