@@ -89,10 +89,13 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   NumberDevices(&devices);
 
   std::unique_ptr<Process> process(new Process(std::move(settings), std::move(devices)));
-  process->engine_ = Engine::Start(ToEngineOptions(process->settings_, process->devices_), error);
+  process->driver_ = process->settings_.choose_driver ? ChooseDriver(ReadDriverFacts(), UringMeasurements())
+                                                      : DriverChoice{process->settings_.engine.driver, ""};
+  process->engine_ = StartChosen(ToEngineOptions(process->settings_, process->devices_), &process->driver_, error);
   if (process->engine_ == nullptr) return nullptr;
-  process->statistics_ = std::make_unique<Statistics>(process->settings_, process->devices_, process->engine_.get(),
-                                                      &process->ledger_, &process->facts_, api_version);
+  process->statistics_ =
+      std::make_unique<Statistics>(process->settings_, process->devices_, process->driver_, process->engine_.get(),
+                                   &process->ledger_, &process->facts_, api_version);
   process->SayStarted(api_version);
   return process;
 }
@@ -103,8 +106,9 @@ void Process::SayStarted(int api_version) const {
     interfaces += (i == 0 ? "" : ", ") + devices_[i].interface + " " + devices_[i].address + " (" +
                   engine_->driver_description(static_cast<uint32_t>(i)) + ")";
   }
-  Log(LogLevel::kInfo, "version " FORGIVE_VERSION ", ncclNet v%d, driver %s on %s; %s", api_version,
-      settings_.engine.driver.c_str(), interfaces.c_str(), facts_.Description().c_str());
+  const std::string chosen = driver_.reason.empty() ? "" : " (auto: " + driver_.reason + ")";
+  Log(LogLevel::kInfo, "version " FORGIVE_VERSION ", ncclNet v%d, driver %s%s on %s; %s", api_version,
+      driver_.driver.c_str(), chosen.c_str(), interfaces.c_str(), facts_.Description().c_str());
   for (size_t i = 0; i < devices_.size(); ++i) {
     Log(LogLevel::kInfo, "device %zu is %s", i, DescribeFacts(devices_[i]).c_str());
   }

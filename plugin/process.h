@@ -11,6 +11,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "dataplane/driver_choice.h"
 #include "dataplane/engine.h"
 #include "plugin/context.h"
 #include "plugin/detector_handle.h"
@@ -94,6 +95,7 @@ class Process {
   const Settings settings_;
   const std::vector<Device> devices_;
   std::unique_ptr<Engine> engine_;
+  DriverChoice driver_;
   StepFacts facts_;
   Ledger ledger_;
   std::unique_ptr<Statistics> statistics_;

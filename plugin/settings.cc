@@ -79,8 +79,9 @@ Outcome Interface(const std::string& text, Settings* out) {
 }
 
 Outcome DriverName(const std::string& text, Settings* out) {
-  out->engine.driver = text;
-  return Good(text == "udp" || text == "uring" || text == "dpdk");
+  out->choose_driver = text == "auto";
+  if (!out->choose_driver) out->engine.driver = text;
+  return Good(out->choose_driver || text == "udp" || text == "uring" || text == "dpdk");
 }
 
 // What is wrong with it is said by CheckTogether, word by word.
@@ -216,7 +217,7 @@ Outcome Restart(const std::string& text, Settings* out) {
 
 // The one table of variables, in the order of docs/using.md.
 constexpr Variable kVariables[] = {
-    {"FORGIVE_DRIVER", "udp", "udp, uring or dpdk", DriverName},
+    {"FORGIVE_DRIVER", "auto", "auto, udp, uring or dpdk", DriverName},
     {"FORGIVE_DPDK", "af_packet on each interface", "ports and memory of DPDK, as docs/dpdk.md says", DpdkPorts},
     {"FORGIVE_INTERFACE", "NCCL_SOCKET_IFNAME",
      "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},

@@ -35,6 +35,7 @@ enum class FamilyChoice : uint8_t { kAny, kIpv4, kIpv6 };
 struct Settings {
   // The engine's and the transport's parameters; `devices` is filled by ToEngineOptions.
   EngineOptions engine;
+  bool choose_driver = true;  // FORGIVE_DRIVER=auto: udp or uring, as docs/decisions/0090 says
 
   InterfaceFilter interfaces;
   FamilyChoice family = FamilyChoice::kAny;

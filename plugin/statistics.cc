@@ -67,8 +67,8 @@ void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
 
 }  // namespace
 
-Statistics::Statistics(const Settings& settings, const std::vector<Device>& devices, Engine* engine, Ledger* ledger,
-                       StepFacts* facts, int api_version)
+Statistics::Statistics(const Settings& settings, const std::vector<Device>& devices, const DriverChoice& driver,
+                       Engine* engine, Ledger* ledger, StepFacts* facts, int api_version)
     : engine_(engine),
       ledger_(ledger),
       facts_(facts),
@@ -80,12 +80,13 @@ Statistics::Statistics(const Settings& settings, const std::vector<Device>& devi
       by_operation_(settings.step_by_operation),
       paths_(settings.engine.transport.paths),
       file_(OpenStatisticsFile(settings.statistics_file)) {
-  WriteInit(settings, devices, api_version);
+  WriteInit(settings, devices, driver, api_version);
   const BlockedSignals blocked;  // the host's signals are for the host's threads
   thread_ = std::thread(&Statistics::Run, this);
 }
 
-void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& devices, int api_version) {
+void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& devices, const DriverChoice& driver,
+                           int api_version) {
   if (file_ < 0) return;
   char host[256] = {};
   gethostname(host, sizeof(host) - 1);
@@ -97,7 +98,8 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
       .Number("api", static_cast<uint64_t>(api_version))
       .Text("host", host)
       .Number("pid", static_cast<uint64_t>(process_id_))
-      .Text("driver", settings.engine.driver)
+      .Text("driver", driver.driver)
+      .Text("driver_reason", driver.reason.empty() ? "FORGIVE_DRIVER" : driver.reason)
       .Number("paths", settings.engine.transport.paths)
       .Text("eligible", facts_->Description())
       .Text("step_stamp", by_operation_ ? "each operation, as the profiler says it"

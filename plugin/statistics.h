@@ -12,6 +12,7 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/driver_choice.h"
 #include "dataplane/engine.h"
 #include "plugin/devices.h"
 #include "plugin/forgive.h"
@@ -27,8 +28,8 @@ inline constexpr size_t kStepHistory = 256;
 // forgive.h never wait for the file.
 class Statistics {
  public:
-  Statistics(const Settings& settings, const std::vector<Device>& devices, Engine* engine, Ledger* ledger,
-             StepFacts* facts, int api_version);
+  Statistics(const Settings& settings, const std::vector<Device>& devices, const DriverChoice& driver, Engine* engine,
+             Ledger* ledger, StepFacts* facts, int api_version);
   ~Statistics() { Stop(); }
 
   void OnStepBegin(const StepAccount& opened);
@@ -46,7 +47,8 @@ class Statistics {
  private:
   void Run();
   void WriteSample(uint64_t now_ns);
-  void WriteInit(const Settings& settings, const std::vector<Device>& devices, int api_version);
+  void WriteInit(const Settings& settings, const std::vector<Device>& devices, const DriverChoice& driver,
+                 int api_version);
   void WriteLine(const std::string& line);
   // A line that needs memory where none is left is left out, and counted; what it would say is not.
   template <typename Work>
@@ -65,7 +67,7 @@ class Statistics {
   const uint32_t budget_unit_;
   const bool by_operation_;
   const uint32_t paths_;  // over which each connection sprays
-  int file_ = -1;  // used by the thread only, once it runs
+  int file_ = -1;         // used by the thread only, once it runs
 
   std::mutex mutex_;
   std::condition_variable wake_;

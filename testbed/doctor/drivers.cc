@@ -121,7 +121,7 @@ void CheckCapabilities(Section* section) {
 
 // Asks the library for a driver by its own init, so that there is one truth about what is built and what works.
 void AskDriver(const Context& context, const std::string& driver, Section* section) {
-  const std::string chosen = Variable("FORGIVE_DRIVER").empty() ? "udp" : Variable("FORGIVE_DRIVER");
+  const std::string chosen = context.in_force.value("driver", "");
   const InitFacts facts =
       AskInit(context.library, NetVersionInUse(context), context.limit, {{"FORGIVE_DRIVER", driver}});
   std::string text = facts.answered ? "usable" : "init " + facts.problem;
@@ -132,7 +132,7 @@ void AskDriver(const Context& context, const std::string& driver, Section* secti
   const bool usable = facts.answered && facts.result == 0;
   const std::string name = "driver " + driver;
   if (driver == chosen && usable) {
-    section->Ok(name, "usable, and the one in use");
+    section->Ok(name, fmt::format("usable, and the one in use ({})", context.in_force.value("driver_reason", "")));
   } else if (driver == chosen) {
     section->Fail(name, text, "choose another with FORGIVE_DRIVER");
   } else {

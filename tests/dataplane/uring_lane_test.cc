@@ -3,9 +3,6 @@
 #include "dataplane/uring_lane.h"
 
 #include <gtest/gtest.h>
-#include <linux/filter.h>
-#include <linux/seccomp.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -14,12 +11,10 @@
 #include "dataplane/socket_address.h"
 #include "dataplane/uring_driver.h"
 #include "packets.h"
+#include "refuse_call.h"
 
 namespace forgive {
 namespace {
-
-constexpr int kSetupCall = 425;
-constexpr int kEnterCall = 426;
 
 class Uring : public testing::Test {
  protected:
@@ -144,15 +139,7 @@ int OpensWithout(int call, int error_number, const char* word) {
     waitpid(child, &status, 0);
     return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   }
-  sock_filter program[] = {
-      BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-      BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<uint32_t>(call), 0, 1),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ERRNO | static_cast<uint32_t>(error_number)),
-      BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_ALLOW),
-  };
-  const sock_fprog filter{4, program};
-  if (prctl(PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) != 0 || prctl(PR_SET_SECCOMP, SECCOMP_MODE_FILTER, &filter) != 0)
-    _exit(3);
+  if (!RefuseCall(call, error_number)) _exit(3);
   UdpDriverOptions options;
   options.local_address = "127.0.0.1";
   std::string error;
@@ -164,10 +151,10 @@ int OpensWithout(int call, int error_number, const char* word) {
 }
 
 TEST_F(Uring, SaysInOneLineWhatTheKernelRefuses) {
-  EXPECT_EQ(OpensWithout(kSetupCall, EPERM, "seccomp"), 0);
-  EXPECT_EQ(OpensWithout(kSetupCall, ENOSYS, "no io_uring"), 0);
-  EXPECT_EQ(OpensWithout(kSetupCall, EINVAL, "too old"), 0);
-  EXPECT_EQ(OpensWithout(kEnterCall, EPERM, "seccomp"), 0);
+  EXPECT_EQ(OpensWithout(kUringSetupCall, EPERM, "seccomp"), 0);
+  EXPECT_EQ(OpensWithout(kUringSetupCall, ENOSYS, "no io_uring"), 0);
+  EXPECT_EQ(OpensWithout(kUringSetupCall, EINVAL, "too old"), 0);
+  EXPECT_EQ(OpensWithout(kUringEnterCall, EPERM, "seccomp"), 0);
 }
 
 #ifndef FORGIVE_HAVE_URING

@@ -65,7 +65,7 @@ def test_it_works_where_the_environment_is_right(nccl):
     assert found["library"] == os.path.realpath(PLUGIN)
     assert found["devices"] == ["lo"] and found["nccl_versions"] == [22304]
     assert 8 in found["net_versions"]
-    assert only(found, "driver udp", "ok")
+    assert "in use (" in only(found, "driver udp", "ok")["text"]
     init = findings(found, "init", "ok")
     assert "ncclNet v8" in init[0]["text"] and "eligible: nothing" in init[0]["text"]
 
@@ -166,6 +166,13 @@ def test_a_port_that_is_not_active_is_no_device(nic, tmp_path):
     found = report(**READY, wrapper=nic, FORGIVE_INTERFACE="lo", FORGIVE_VERBS="0")
     assert found["exit_status"] == 2
     assert any("port 1 of mlx5_0 is not ACTIVE" in f["text"] for f in findings(found, status="fail"))
+
+
+def test_the_driver_in_use_is_named_with_what_chose_it():
+    by_itself = only(report(**READY, FORGIVE_INTERFACE="lo"), "driver udp", "ok")["text"]
+    named = only(report(**READY, FORGIVE_INTERFACE="lo", FORGIVE_DRIVER="udp"), "driver udp", "ok")["text"]
+    assert "uring" in by_itself and "(FORGIVE_DRIVER)" not in by_itself
+    assert "(FORGIVE_DRIVER)" in named
 
 
 def test_loopback_alone_is_a_warning():

@@ -2,6 +2,7 @@
 """The benchmarks: how each is called once, what figures it gives, and which ratios are made of them."""
 import json
 import os
+import resource
 import shutil
 import subprocess
 import tempfile
@@ -81,8 +82,8 @@ class Program(Suite):
         super().__init__(name, f"testbed/perf/{program}", words)
         self.ratios, self.least = ratios, least
 
-    def run(self, build):
-        found = self.call_for_json(build, [*self._words, "--rounds", "1"])
+    def run(self, build, *more):
+        found = self.call_for_json(build, [*self._words, *more, "--rounds", "1"])
         return {name: (figure["unit"], figure["median"]) for name, figure in found["figures"].items()}
 
 
@@ -107,6 +108,43 @@ class AllReduce(Suite):
         return figures
 
 
+class KernelDrivers(Suite):
+    """The two drivers over kernel UDP in turns, the first of a round alternating: what decision 0090's table rests on."""
+
+    names = ("udp", "uring")
+    figures = ("64M", "64M processor", "1K", "1K processor", "engine", "engine a CPU", "many", "many a CPU")
+    ratios = tuple((f"uring/udp {figure}", f"uring {figure}", f"udp {figure}") for figure in figures)
+
+    def __init__(self):
+        super().__init__("drivers", "testbed/perf/forgive_perf",
+                         ["--plugin", PLUGIN, "--ranks", "2", "--no-check", "-b", "64M", "-e", "64M", "-n", "4", "-w", "1"])
+        self._wire = Program("drivers", "driver_bench", ["--idle-seconds", "0"], (), {})
+        self._rounds = 0
+
+    def run(self, build):
+        order = self.names if self._rounds % 2 == 0 else self.names[::-1]
+        self._rounds += 1
+        found = {}
+        for name in order:
+            for size, (iterations, warm_up) in {**ALL_REDUCES, "1K": ("8000", "500")}.items():
+                before = _processor_seconds()
+                words = ["--plugin", os.path.join(build, PLUGIN), "--ranks", "2", "--no-check", "-b", size, "-e", size,
+                         "-n", iterations, "-w", warm_up]
+                result = self.call_for_json(build, words, {"FORGIVE_DRIVER": name, "FORGIVE_CC": "none"})
+                found[f"{name} {size}"] = ("us", result[0]["time_us"])
+                found[f"{name} {size} processor"] = ("s", _processor_seconds() - before)
+            for figure, value in self._wire.run(build, "--driver", name).items():
+                if figure in self.figures:
+                    found[f"{name} {figure}"] = value
+        return found
+
+
+def _processor_seconds():
+    """Of all children that have ended."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 _DRIVER_RATIOS = (("engine/raw", "engine", "raw"), ("many/engine", "many", "engine"))
 _OVER_TCP = (("engine/tcp", "engine", "tcp"),)
 _EVERY_LEAST = {"many/engine": 0.9}
@@ -129,6 +167,7 @@ def every():
         _driver("af_packet", "--driver", "dpdk"),
         _driver("memif", "--driver", "dpdk", "--network", "memif"),
         AllReduce(),
+        KernelDrivers(),
     ]
     return {suite.name: suite for suite in suites}
 
