@@ -2,8 +2,6 @@
 // Reads the facts of interfaces and puts the devices into order.
 #include "plugin/device_facts.h"
 
-#include <net/if.h>
-
 #include <algorithm>
 #include <charconv>
 #include <climits>
@@ -159,7 +157,6 @@ PortFacts ReadPort(const FactSources& sources, const RdmaPort& port) {
 
 void ReadInterface(const FactSources& sources, Device* device) {
   const std::string folder = sources.sysfs + "/class/net/" + device->interface;
-  device->interface_index = if_nametoindex(device->interface.c_str());
   const long speed = std::strtol(ReadLine(folder + "/speed").c_str(), nullptr, 10);
   device->speed_mbps = speed > 0 && speed < INT_MAX ? static_cast<uint32_t>(speed) : 0;
   device->pci_path = PciPath(Resolved(folder + "/device"));

@@ -17,7 +17,7 @@ struct FactSources {
   std::chrono::milliseconds verbs_patience{2000};
 };
 
-// Speed, PCI path, GUID, port and index of each. libibverbs is asked where an interface belongs to an RDMA device;
+// Speed, PCI path, GUID and port of each. libibverbs is asked where an interface belongs to an RDMA device;
 // without its answer, and for every other interface, the kernel's files say what they know. `facts_from` says which.
 void DescribeDevices(const FactSources& sources, std::vector<Device>* devices);
 

@@ -28,7 +28,6 @@ struct Device {
   std::string address;
   bool ipv6 = false;
   // What device_facts.h finds out.
-  uint32_t interface_index = 0;
   uint32_t speed_mbps = 0;  // 0: not known
   std::string pci_path;     // in sysfs; empty: not a PCI device
   uint64_t guid = 0;        // an RDMA device's card; else the MAC address; without one: the device's number
@@ -42,8 +41,9 @@ struct Device {
 // None and errno not 0: they cannot be listed, and errno says why.
 std::vector<InterfaceAddress> ListInterfaceAddresses();
 
-// One address for each interface that the settings let through, in the kernel's order, IPv4 before IPv6 before link-local. Without a filter:
-// all but lo and docker*, else docker*, else lo. False: nothing is left, and *error says why.
+// One address for each interface that the settings let through, IPv4 before IPv6 before link-local; the interfaces in
+// the kernel's order. Without a filter: all but lo and docker*, else docker*, else lo. False: nothing is left, and
+// *error says why.
 bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const InterfaceFilter& filter, FamilyChoice family,
                    std::vector<Device>* out, std::string* error);
 

@@ -109,7 +109,7 @@ class AllReduce(Suite):
 
 
 class KernelDrivers(Suite):
-    """The two drivers over kernel UDP in turns, the first of a round alternating: what decision 0090's table rests on."""
+    """The two drivers over kernel UDP, in turns that alternate: what the table of decision 0090 rests on."""
 
     names = ("udp", "uring")
     figures = ("64M", "64M processor", "1K", "1K processor", "engine", "engine a CPU", "many", "many a CPU")
@@ -117,7 +117,7 @@ class KernelDrivers(Suite):
 
     def __init__(self):
         super().__init__("drivers", "testbed/perf/forgive_perf",
-                         ["--plugin", PLUGIN, "--ranks", "2", "--no-check", "-b", "64M", "-e", "64M", "-n", "4", "-w", "1"])
+                         ["--plugin", PLUGIN, "--ranks", "2", "--no-check", "-b", "64M", "-e", "64M"])
         self._wire = Program("drivers", "driver_bench", ["--idle-seconds", "0"], (), {})
         self._rounds = 0
 
