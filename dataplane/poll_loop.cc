@@ -4,9 +4,7 @@
 
 #include <pthread.h>
 #include <sched.h>
-#include <sys/eventfd.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <bit>
@@ -29,17 +27,6 @@ constexpr size_t kCommandsPerTurn = 256;
 constexpr uint32_t kLedgerLines = 1 << 16;
 constexpr Nanoseconds kPublishInterval = Microseconds(500);
 
-// How long an idle engine spins (yielding every turn) before it sleeps. A wake-up from the kernel costs tens of
-// microseconds where a CPU is free, so spin about as long; where another thread took the CPU at a yield, spinning
-// only takes it back from whoever has work.
-constexpr Nanoseconds kSpinTime = Microseconds(100);
-constexpr Nanoseconds kSpinTimeContended = Microseconds(4);
-// An idle turn that took longer than this gave the CPU to somebody else.
-constexpr Nanoseconds kYielded = Microseconds(25);
-// For how many sleeps after such a turn the CPU counts as contended.
-constexpr uint32_t kContendedSleeps = 64;
-// A deadline nearer than this is waited for by spinning: sleeping and waking would take longer.
-constexpr Nanoseconds kNear = Microseconds(20);
 // Where something must be polled: a device without file descriptors, a full ledger, packets that a driver refused.
 constexpr Nanoseconds kPollInterval = Microseconds(200);
 // A device without file descriptors is polled more and more rarely while nothing happens: what arrives then waits at
@@ -81,7 +68,7 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
       operation_lines_(Engine::kOperationLines) {
   operations_.reserve(kMostOpenOperations);
   ledger_waiting_.reserve(options.transport.event_capacity);
-  poll_fds_.push_back({-1, POLLIN, 0});  // wake_fd_, from Start on
+  poll_fds_.push_back({-1, POLLIN, 0});  // the doorbell's, from Start on
   const std::array<uint8_t, 32> identity_entropy = SystemEntropy();
   Identity identity;
   std::copy_n(identity_entropy.begin(), identity.size(), identity.begin());
@@ -113,7 +100,6 @@ PollLoop::~PollLoop() {
   // Handed over behind the end: nothing is left that they could use, but each says so in its slot.
   Command command;
   while (commands_.Pop(&command)) RunHandedOver(last_turn_, command);
-  if (wake_fd_ >= 0) close(wake_fd_);
 }
 
 bool PollLoop::Start(std::string* error) {
@@ -125,12 +111,11 @@ bool PollLoop::Start(std::string* error) {
       return false;
     }
   }
-  wake_fd_ = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-  if (wake_fd_ < 0) {
+  if (!doorbell_.Open()) {
     *error = std::string("no eventfd for the poll thread: ") + std::strerror(errno) + " (raise ulimit -n)";
     return false;
   }
-  poll_fds_[0].fd = wake_fd_;
+  poll_fds_[0].fd = doorbell_.fd();
   const BlockedSignals blocked;
   try {
     thread_ = std::thread([this] { Run(); });
@@ -143,11 +128,7 @@ bool PollLoop::Start(std::string* error) {
 
 bool PollLoop::Submit(const Command& command) {
   if (!commands_.Push(command)) return false;
-  // The poster's half of the handshake in Sleep: publish (seq_cst, in Push), then look whether the engine sleeps.
-  if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
-    const uint64_t one = 1;
-    FORGIVE_CHECK(write(wake_fd_, &one, sizeof(one)) == sizeof(one));
-  }
+  doorbell_.Ring();
   return true;
 }
 
@@ -197,11 +178,11 @@ void PollLoop::Run() {
     CPU_SET(static_cast<size_t>(options_.cpu), &one);
     pthread_setaffinity_np(pthread_self(), sizeof(one), &one);
   }
-  if (AllowedCpus() == 1) contended_ = UINT32_MAX;
+  if (AllowedCpus() == 1) spin_.ShareOneCpu();
   while (!stop_) {
     const bool worked = Turn();
     if (worked) {
-      idle_ = false;
+      spin_.OnWork();
       publish_due_ = true;
     } else if (!stop_) {
       IdleTurn(last_turn_);
@@ -319,23 +300,18 @@ size_t PollLoop::TransmitFrom(Device& device, TimePoint now) {
 // ---- Idling ----
 
 void PollLoop::IdleTurn(TimePoint now) {
-  if (!idle_) {
-    idle_ = true;
-    idle_since_ = now;
-  }
+  spin_.OnIdleTurn(now);
   // A driver may have dropped all that came: nothing was done, and yet there is something to tell.
   if (CountersOfDrivers() != published_drivers_) publish_due_ = true;
   if (!options_.busy_poll) {
-    const Nanoseconds spin = contended_ > 0 ? kSpinTimeContended : kSpinTime;
     const TimePoint deadline = NextDeadline(now);
-    if (now - idle_since_ >= spin && deadline > now + (contended_ > 0 ? Nanoseconds{0} : kNear)) {
+    if (spin_.IsOver(now, deadline)) {
       Sleep(deadline);
-      if (contended_ > 0 && contended_ != UINT32_MAX) --contended_;
+      spin_.OnSlept();
       return;
     }
   }
-  sched_yield();
-  if (contended_ != UINT32_MAX && MonotonicNow() - now > kYielded) contended_ = kContendedSleeps;
+  spin_.Yield(now);
 }
 
 TimePoint PollLoop::NextDeadline(TimePoint now) const {
@@ -343,7 +319,7 @@ TimePoint PollLoop::NextDeadline(TimePoint now) const {
   if (!ledger_waiting_.empty()) return poll;
   TimePoint deadline = accepted_waiting_ != 0 ? poll : kNever;
   if (!every_device_has_fds_) {
-    const Nanoseconds interval = std::clamp((now - idle_since_) / kIdleShare, kPollInterval, kIdlePollInterval);
+    const Nanoseconds interval = std::clamp(spin_.IdleTime(now) / kIdleShare, kPollInterval, kIdlePollInterval);
     deadline = Earlier(deadline, now + interval);
   }
   for (const std::unique_ptr<Device>& device : devices_) {
@@ -356,17 +332,8 @@ TimePoint PollLoop::NextDeadline(TimePoint now) const {
 }
 
 // Sleeps until a datagram, a command or the deadline.
-//
-// No wake-up is lost: the engine stores sleeping_ = true and then looks at the ring; a poster fills its cell and then
-// looks at sleeping_. All four are sequentially consistent, so in their single order one of the two sees the other:
-// either the engine sees the command and does not sleep, or the poster sees the sleeper and writes the eventfd. A
-// poster that was overtaken (its cell claimed, not yet filled) looks at sleeping_ after filling it, too.
 void PollLoop::Sleep(TimePoint deadline) {
-  sleeping_.store(true, std::memory_order_seq_cst);
-  if (!commands_.Empty()) {
-    sleeping_.store(false, std::memory_order_relaxed);
-    return;
-  }
+  if (!doorbell_.AnnounceSleep(commands_)) return;
   const bool take_datagrams = ledger_waiting_.empty();
   for (const std::unique_ptr<Device>& device : devices_) {
     if (!device->has_poll_fds) continue;
@@ -381,12 +348,7 @@ void PollLoop::Sleep(TimePoint deadline) {
     timeout = {ns / 1000000000, ns % 1000000000};
   }
   ppoll(poll_fds_.data(), poll_fds_.size(), deadline == kNever ? nullptr : &timeout, nullptr);
-  sleeping_.store(false, std::memory_order_seq_cst);
-  // A poster that took the sleeper's flag may write after this look: then one later sleep ends early.
-  uint64_t count;
-  if ((poll_fds_[0].revents & POLLIN) != 0) {
-    FORGIVE_CHECK(read(wake_fd_, &count, sizeof(count)) == sizeof(count) || errno == EAGAIN);
-  }
+  doorbell_.Awake((poll_fds_[0].revents & POLLIN) != 0);
 }
 
 DriverCounters PollLoop::CountersOfDrivers() const {

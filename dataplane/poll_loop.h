@@ -13,8 +13,10 @@
 #include <thread>
 #include <vector>
 
+#include "dataplane/doorbell.h"
 #include "dataplane/engine.h"
 #include "dataplane/engine_slots.h"
+#include "dataplane/idle_spin.h"
 #include "dataplane/ring.h"
 
 namespace forgive {
@@ -184,21 +186,17 @@ class PollLoop {
   std::vector<OpenOperation> operations_;  // by rising step; kMostOpenOperations at most
   SpscRing<OperationAccount> operation_lines_;
 
-  // Sleeping: see Sleep for the handshake.
-  int wake_fd_ = -1;
+  Doorbell doorbell_;
   std::vector<pollfd> poll_fds_;
   bool every_device_has_fds_ = true;
-  alignas(kCacheLineBytes) std::atomic<bool> sleeping_{false};
 
   // Control calls wait here; the loop's data path never takes this mutex.
   std::mutex control_mutex_;
   std::condition_variable control_done_;
 
   alignas(kCacheLineBytes) uint64_t turns_ = 0;
-  TimePoint idle_since_{};
+  IdleSpin spin_;
   TimePoint last_turn_{};
-  uint32_t contended_ = 0;
-  bool idle_ = false;
   TimePoint next_publish_{};
   bool publish_due_ = true;
   Published<EngineSnapshot> snapshot_;

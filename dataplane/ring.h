@@ -26,7 +26,7 @@ inline constexpr size_t kCacheLineBytes = 64;
 // nothing), fills the cell, and stores sequence = position + 1; the consumer's acquire load of that value makes the
 // filled cell visible. The consumer gives the cell back by a release store of position + capacity, which a producer's
 // acquire load pairs with, so that a cell is never overwritten while it is read. The producer's store and Empty()'s
-// load are seq_cst and not merely release/acquire: they are one half of the sleep handshake (poll_loop.cc).
+// load are seq_cst and not merely release/acquire: they are one half of the sleep handshake (doorbell.h).
 template <typename T>
 class CommandRing {
  public:

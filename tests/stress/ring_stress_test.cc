@@ -3,14 +3,13 @@
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sched.h>
-#include <sys/eventfd.h>
-#include <unistd.h>
 
 #include <atomic>
 #include <random>
 #include <thread>
 #include <vector>
 
+#include "dataplane/doorbell.h"
 #include "dataplane/ring.h"
 
 namespace forgive {
@@ -50,39 +49,25 @@ class Pauses {
   std::mt19937_64 random_;
 };
 
-// The sleep handshake of PollLoop::Sleep and PollLoop::Wake, with nothing else around it.
+// The consumer's sleep, as the engine's.
 class Sleeper {
  public:
-  Sleeper() : fd_(eventfd(0, EFD_NONBLOCK)) {}
-  ~Sleeper() { close(fd_); }
-  void Wake() {
-    if (sleeping_.load(std::memory_order_seq_cst) && sleeping_.exchange(false, std::memory_order_seq_cst)) {
-      const uint64_t one = 1;
-      if (write(fd_, &one, sizeof one) != sizeof one) ADD_FAILURE() << "the eventfd takes no more";
-    }
-  }
+  Sleeper() { EXPECT_TRUE(bell_.Open()); }
+  void Wake() { bell_.Ring(); }
   // False: nobody woke it for ten seconds.
-  template <typename Ring>
-  bool SleepUnlessFull(const Ring& ring) {
-    sleeping_.store(true, std::memory_order_seq_cst);
-    if (!ring.Empty()) {
-      sleeping_.store(false, std::memory_order_relaxed);
-      return true;
-    }
+  template <typename T>
+  bool SleepUnlessFull(const CommandRing<T>& ring) {
+    if (!bell_.AnnounceSleep(ring)) return true;
     ++sleeps;
-    pollfd poll_fd{fd_, POLLIN, 0};
+    pollfd poll_fd{bell_.fd(), POLLIN, 0};
     const int woken = poll(&poll_fd, 1, 10000);
-    sleeping_.store(false, std::memory_order_seq_cst);
-    uint64_t count;
-    while (read(fd_, &count, sizeof count) > 0) {
-    }
+    bell_.Awake(woken == 1);
     return woken == 1;
   }
   uint64_t sleeps = 0;
 
  private:
-  int fd_;
-  std::atomic<bool> sleeping_{false};
+  Doorbell bell_;
 };
 
 class CommandRingStress : public ::testing::TestWithParam<std::pair<uint32_t, uint64_t>> {};
