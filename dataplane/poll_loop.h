@@ -110,7 +110,7 @@ class PollLoop {
     std::array<Transmit, kBurst> transmits;
     size_t next = 0;
     size_t end = 0;
-    size_t first_poll_fd = 0;  // in poll_fds_, if it has any
+    size_t first_poll_fd = 0;    // in poll_fds_, if it has any
     size_t blocked_poll_fd = 0;  // behind them: the one that is full, while packets wait for it
     bool has_poll_fds = false;
     // Places of listeners in the endpoint, the longest free first: the engine gives back, whoever listens takes.

@@ -54,7 +54,9 @@ class AllReducer {
         service_(std::make_unique<Worker>(timeout_)) {
     try {
       service_->Run("the plugin's init", [&] {
-        net_ = plugin == "tcp" ? MakeTcpNet(rendezvous_.LocalAddress()) : LoadPlugin(plugin, 0, 0);
+        const Baseline baseline = BaselineOf(plugin);
+        net_ =
+            baseline != Baseline::kNone ? MakeTcpNet(baseline, rendezvous_.LocalAddress()) : LoadPlugin(plugin, 0, 0);
       });
       const Topology topology = algorithm_ == Algorithm::kDirect ? Topology::kAll : Topology::kRing;
       connections_ = std::make_unique<Connections>(topology, *net_, *service_, rendezvous_, timeout_);

@@ -13,9 +13,9 @@ extern "C" {
 
 typedef struct forgive_collective forgive_collective_t;
 
-/* Loads the plugin (a file, or "tcp") and connects all ranks; every rank calls it alike. `algorithm`: "ring" or
- * "direct". `rendezvous`: HOST:PORT where rank 0 listens. timeout_s: the longest wait without progress. NULL:
- * forgive_collective_error says why, in one line. One at a time in a process. */
+/* Loads the plugin (a file, "tcp" or "tcp-threaded") and connects all ranks; every rank calls it alike. `algorithm`:
+ * "ring" or "direct". `rendezvous`: HOST:PORT where rank 0 listens. timeout_s: the longest wait without progress.
+ * NULL: forgive_collective_error says why, in one line. One at a time in a process. */
 FORGIVE_COLLECTIVE_EXPORT forgive_collective_t* forgive_collective_create(const char* plugin, const char* algorithm,
                                                                           int rank, int ranks, const char* rendezvous,
                                                                           int timeout_s);

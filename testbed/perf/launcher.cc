@@ -47,9 +47,9 @@ std::string Fingerprint(const Options& options, const Word& word) {
       "proof{} operation{} contributions{}",
       NameOf(options.collective), NameOf(options.algorithm), static_cast<int>(options.mode), options.first_bytes,
       options.last_bytes, options.factor, options.iterations, options.warmup, options.steps, options.step_bytes,
-      options.learn_expected, options.seed, options.check, options.plugin == "tcp", word.gradient_traffic,
-      static_cast<int>(word.eligible), word.p_low_ppm, word.p_high_ppm, static_cast<int>(options.proof),
-      word.by_operation, word.contributions);
+      options.learn_expected, options.seed, options.check, static_cast<int>(BaselineOf(options.plugin)),
+      word.gradient_traffic, static_cast<int>(word.eligible), word.p_low_ppm, word.p_high_ppm,
+      static_cast<int>(options.proof), word.by_operation, word.contributions);
   for (const std::uint64_t step : options.critical) text += fmt::format(" c{}", step);
   return text;
 }

@@ -75,8 +75,8 @@ class Net {
 // version) and RunError (it does not start).
 std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device, const CommunicatorFacts& facts = {});
 
-// The baseline: the same operations over plain TCP sockets. Throws UsageError (interface).
-std::unique_ptr<Net> MakeTcpNet(const std::string& default_address);
+// A baseline: the same operations over plain TCP sockets. Throws UsageError (interface) and RunError.
+std::unique_ptr<Net> MakeTcpNet(Baseline baseline, const std::string& default_address);
 
 }  // namespace forgive::perf
 

@@ -46,7 +46,9 @@ Value Choose(const std::map<std::string, Value>& choices, const std::string& tex
 }
 
 void AddOptions(CLI::App& app, Options& options, Typed& typed) {
-  app.add_option("--plugin", options.plugin, "ncclNet plugin to load (file or name), or tcp: the baseline")
+  app.add_option("--plugin", options.plugin,
+                 "ncclNet plugin to load (file or name); baselines: tcp, and\n"
+                 "tcp-threaded: socket calls in a thread of their own")
       ->required();
   app.add_option("--collective", typed.collective, "all_reduce|reduce_scatter|all_gather|broadcast|sendrecv");
   app.add_option("--algorithm", typed.algorithm, "ring (NCCL's) or direct (every rank to every other)");
@@ -154,6 +156,11 @@ void CheckMode(Options& options, const Typed& typed, bool warmup_given, bool ste
 }
 
 }  // namespace
+
+Baseline BaselineOf(const std::string& plugin) {
+  if (plugin == "tcp") return Baseline::kTcp;
+  return plugin == "tcp-threaded" ? Baseline::kTcpThreaded : Baseline::kNone;
+}
 
 const char* NameOf(Collective collective) {
   for (const auto& [name, value] : kCollectives) {

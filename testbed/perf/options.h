@@ -19,11 +19,16 @@ enum class Mode : std::uint8_t { kSweep, kSteps, kMixed };
 // table's age says.
 enum class Proof : std::uint8_t { kWord, kAttributes, kProfiler, kNccl };
 
+// What --plugin names instead of a plugin: TCP, its socket calls in the thread that posts and tests, or in a thread of
+// their own, to which requests go as to the plugin's engine.
+enum class Baseline : std::uint8_t { kNone, kTcp, kTcpThreaded };
+Baseline BaselineOf(const std::string& plugin);
+
 const char* NameOf(Collective collective);
 const char* NameOf(Algorithm algorithm);
 
 struct Options {
-  std::string plugin;  // a file, a plugin's name, or "tcp"
+  std::string plugin;  // a file, a plugin's name, or a baseline's
   int api = 0;         // 0: the highest that the plugin offers
   int device = 0;
   Collective collective = Collective::kAllReduce;

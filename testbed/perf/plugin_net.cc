@@ -13,6 +13,7 @@
 #include "testbed/perf/error.h"
 #include "testbed/perf/net.h"
 #include "testbed/perf/proof_driver.h"
+#include "testbed/perf/proxy_idle.h"
 
 namespace forgive::perf {
 namespace {
@@ -20,9 +21,6 @@ namespace {
 constexpr std::uint64_t kCommunicator = 1;  // the one of this process, from v11 on
 constexpr int kLogLinesKept = 32;
 constexpr int kWarningsShown = 20;
-constexpr int kYieldRounds = 200;  // turns of sched_yield before the thread sleeps between turns
-// After these a wait is a long one, and looking often only takes CPUs from the engines.
-constexpr int kShortPauses = 50;
 
 // NCCL's log function has no context argument, so what the plugin says lands in one place for the process.
 struct PluginLog {
@@ -34,7 +32,8 @@ struct PluginLog {
   std::vector<std::string> held_warnings;
 };
 PluginLog& Log() {
-  // Never destroyed: the plugin's threads run on while the process's objects are, and may still have something to say.
+  // Never destroyed: the plugin's threads run on while the process's objects are, and may still have something to
+  // say.
   static PluginLog& log = *new PluginLog;
   return log;
 }
@@ -235,15 +234,7 @@ class PluginNet final : public Net {
     return true;
   }
 
-  void Idle(int rounds) override {
-    if (rounds < kYieldRounds) {
-      sched_yield();
-      return;
-    }
-    // NCCL would go on yielding; with fewer cores than threads that starves the plugin's own threads.
-    const timespec pause = {0, rounds < kYieldRounds + kShortPauses ? 20'000 : 200'000};
-    nanosleep(&pause, nullptr);
-  }
+  void Idle(int rounds) override { ProxyIdle(rounds); }
 
  private:
   int Init([[maybe_unused]] abi::ProfilerCallback callback) {
@@ -305,8 +296,8 @@ std::unique_ptr<Net> LoadPlugin(const std::string& name, int api, int device, co
     library = dlopen(fmt::format("libnccl-net-{}.so", name).c_str(), RTLD_NOW | RTLD_LOCAL);
   }
   if (library == nullptr) {
-    throw UsageError(
-        fmt::format("cannot load the plugin {}: {}; give --plugin the path of a plugin's .so, or tcp", name, error));
+    throw UsageError(fmt::format(
+        "cannot load the plugin {}: {}; give --plugin the path of a plugin's .so, tcp or tcp-threaded", name, error));
   }
   std::unique_ptr<Net> net = Probe<abi::TableV12>(library, api, device, facts);
   if (net == nullptr) net = Probe<abi::TableV11>(library, api, device, facts);

@@ -21,12 +21,13 @@ Rank::Rank(const Options& options, Rendezvous& rendezvous)
       inputs_(rendezvous.ranks(), options.seed),
       service_(std::make_unique<Worker>(timeout_)) {
   service_->Run("the plugin's init", [this] {
-    net_ = options_.plugin == "tcp" ? MakeTcpNet(rendezvous_.LocalAddress())
-                                    : LoadPlugin(options_.plugin, options_.api, options_.device,
-                                                 {.proof = options_.proof,
-                                                  .traffic_class = options_.traffic_class,
-                                                  .rank = rendezvous_.rank(),
-                                                  .ranks = rendezvous_.ranks()});
+    const Baseline baseline = BaselineOf(options_.plugin);
+    net_ = baseline != Baseline::kNone ? MakeTcpNet(baseline, rendezvous_.LocalAddress())
+                                       : LoadPlugin(options_.plugin, options_.api, options_.device,
+                                                    {.proof = options_.proof,
+                                                     .traffic_class = options_.traffic_class,
+                                                     .rank = rendezvous_.rank(),
+                                                     .ranks = rendezvous_.ranks()});
   });
   api_ = ForgiveApi(net_->Library());
 }

@@ -11,6 +11,7 @@ PERF = os.environ["FORGIVE_PERF"]
 FAKE_NET = os.environ["FAKE_NET"]
 FAKE_NET_V6 = os.environ["FAKE_NET_V6"]
 
+BASELINES = ("tcp", "tcp-threaded")
 COLLECTIVES = ("all_reduce", "reduce_scatter", "all_gather", "broadcast", "sendrecv")
 SIZE_KEYS = ["size", "count", "type", "time_us", "algbw_gbs", "busbw_gbs", "wrong", "forgiven_bytes",
              "contributions_lost"]

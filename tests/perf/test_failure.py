@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import pytest
-from harness import FAKE_NET, PERF, environment, own_lines, perf
+from harness import BASELINES, FAKE_NET, PERF, environment, own_lines, perf
 from processes import children
 
 LONG = ("--ranks", "3", "-b", "1M", "-e", "1M", "-n", "100000", "-w", "1")
@@ -35,7 +35,7 @@ def gone(pids):
 
 
 @pytest.mark.parametrize("victim", (0, 1))
-@pytest.mark.parametrize("plugin", ("tcp", FAKE_NET))
+@pytest.mark.parametrize("plugin", (*BASELINES, FAKE_NET))
 def test_a_killed_rank_ends_all_ranks(plugin, victim):
     process = start(plugin, *LONG)
     ranks = wait_for_traffic(process)
@@ -46,9 +46,10 @@ def test_a_killed_rank_ends_all_ranks(plugin, victim):
     assert gone(ranks)
 
 
+@pytest.mark.parametrize("plugin", BASELINES)
 @pytest.mark.parametrize("number", (signal.SIGINT, signal.SIGTERM))
-def test_an_interrupt_ends_all_ranks(number):
-    process = start("tcp", *LONG)
+def test_an_interrupt_ends_all_ranks(number, plugin):
+    process = start(plugin, *LONG)
     ranks = wait_for_traffic(process)
     process.send_signal(number)
     _, error = process.communicate(timeout=60)
@@ -65,8 +66,9 @@ def test_ranks_end_with_a_launcher_that_is_killed():
     assert gone(ranks)
 
 
-def test_a_stopped_rank_is_a_clear_error():
-    process = start("tcp", *LONG, "--timeout", "2")
+@pytest.mark.parametrize("plugin", BASELINES)
+def test_a_stopped_rank_is_a_clear_error(plugin):
+    process = start(plugin, *LONG, "--timeout", "2")
     ranks = wait_for_traffic(process)
     os.kill(ranks[1], signal.SIGSTOP)
     try:

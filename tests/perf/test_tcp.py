@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-# The harness over its own TCP baseline: every collective, both algorithms, every mode.
+# The harness over its own TCP baselines: every collective, both algorithms, every mode.
 import socket
 import subprocess
 
 import pytest
-from harness import COLLECTIVES, PERF, SIZE_KEYS, environment, perf, read_json
+from harness import BASELINES, COLLECTIVES, PERF, SIZE_KEYS, environment, perf, read_json
 
 
+@pytest.mark.parametrize("plugin", BASELINES)
 @pytest.mark.parametrize("ranks", (2, 3))
 @pytest.mark.parametrize("algorithm", ("ring", "direct"))
 @pytest.mark.parametrize("collective", COLLECTIVES)
-def test_every_collective_is_right(tmp_path, collective, algorithm, ranks):
+def test_every_collective_is_right(tmp_path, collective, algorithm, ranks, plugin):
     result = tmp_path / "result.json"
-    run = perf("--plugin", "tcp", "--collective", collective, "--algorithm", algorithm, "--ranks", ranks, "-b", "1K",
+    run = perf("--plugin", plugin, "--collective", collective, "--algorithm", algorithm, "--ranks", ranks, "-b", "1K",
                "-e", "4M", "-f", 64, "-n", 3, "-w", 1, "--json", result)
     assert run.returncode == 0, run.stderr
-    assert "congestion control" in run.stdout
+    assert f"{plugin}, congestion control" in run.stdout
     sizes = read_json(result)
     assert len(sizes) == 3
     for size in sizes:
@@ -51,14 +52,16 @@ def test_steps_are_written_as_asked(tmp_path):
     assert written["per_rank"] == []
 
 
-def test_mixed_traffic_is_right_without_steps():
-    run = perf("--plugin", "tcp", "--ranks", 3, "--scenario", "mixed", "--bytes", "512K")
+@pytest.mark.parametrize("plugin", BASELINES)
+def test_mixed_traffic_is_right_without_steps(plugin):
+    run = perf("--plugin", plugin, "--ranks", 3, "--scenario", "mixed", "--bytes", "512K")
     assert run.returncode == 0, run.stderr
     assert "mixed: wrong 0" in run.stdout
 
 
+@pytest.mark.parametrize("plugin", BASELINES)
 @pytest.mark.parametrize("where", ("127.0.0.1:0", "unix"))
-def test_one_process_a_rank_is_right(tmp_path, where):
+def test_one_process_a_rank_is_right(tmp_path, where, plugin):
     # Port 0 would be another one on every rank: ask the kernel for a free one first.
     if where == "unix":
         rendezvous = f"unix:{tmp_path}/rendezvous"
@@ -69,7 +72,7 @@ def test_one_process_a_rank_is_right(tmp_path, where):
     result = tmp_path / "result.json"
     started = []
     for rank in range(3):
-        command = [PERF, "--plugin", "tcp", "--rank", str(rank), "--world", "3", "--rendezvous", rendezvous,
+        command = [PERF, "--plugin", plugin, "--rank", str(rank), "--world", "3", "--rendezvous", rendezvous,
                    "-b", "64K", "-e", "64K", "-n", "3", "--json", str(result)]
         started.append(subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, stderr=subprocess.PIPE,
                                         text=True))
@@ -78,3 +81,13 @@ def test_one_process_a_rank_is_right(tmp_path, where):
     assert outputs[0][0] and not outputs[1][0] and not outputs[2][0]
     assert read_json(result)[0]["wrong"] == 0
     assert not (tmp_path / "rendezvous").exists()
+
+
+def test_ranks_of_different_baselines_do_not_start(tmp_path):
+    started = [subprocess.Popen([PERF, "--plugin", plugin, "--rank", str(rank), "--world", "2", "--rendezvous",
+                                 f"unix:{tmp_path}/rendezvous", "-b", "4K", "-e", "4K"], env=environment(),
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+               for rank, plugin in enumerate(BASELINES)]
+    outputs = [process.communicate(timeout=60) for process in started]
+    assert all(process.returncode in (2, 3) for process in started), outputs
+    assert any("options" in error for _, error in outputs), outputs
