@@ -30,8 +30,10 @@ constexpr Nanoseconds kPublishInterval = Microseconds(500);
 // Where something must be polled: a device without file descriptors, a full ledger, packets that a driver refused.
 constexpr Nanoseconds kPollInterval = Microseconds(200);
 // A device without file descriptors is polled more and more rarely while nothing happens: what arrives then waits at
-// most this share of the time that was idle before, and an idle engine takes less than a percent of a CPU.
+// most this share of the time that was idle before, and an idle engine takes less than a percent of a CPU. It begins
+// with as little as a sleep costs: where a yield gave the CPU to somebody else, it comes soon, in the midst of traffic.
 constexpr int64_t kIdleShare = 16;
+constexpr Nanoseconds kLeastIdlePollInterval = Microseconds(10);
 constexpr Nanoseconds kIdlePollInterval = Milliseconds(4);
 
 int AllowedCpus() {
@@ -319,7 +321,7 @@ TimePoint PollLoop::NextDeadline(TimePoint now) const {
   if (!ledger_waiting_.empty()) return poll;
   TimePoint deadline = accepted_waiting_ != 0 ? poll : kNever;
   if (!every_device_has_fds_) {
-    const Nanoseconds interval = std::clamp(spin_.IdleTime(now) / kIdleShare, kPollInterval, kIdlePollInterval);
+    const Nanoseconds interval = std::clamp(spin_.IdleTime(now) / kIdleShare, kLeastIdlePollInterval, kIdlePollInterval);
     deadline = Earlier(deadline, now + interval);
   }
   for (const std::unique_ptr<Device>& device : devices_) {
