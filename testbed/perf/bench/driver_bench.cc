@@ -1,13 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
-// One driver over a wire: engines, beside the driver alone and a stream of TCP on the same wire, in turns.
+// One driver over a wire: engines, beside the driver alone, and TCP or DPDK's own program on the same wire, in turns.
 #include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
 
+#include "testbed/perf/bench/commands.h"
 #include "testbed/perf/bench/program.h"
 #include "testbed/perf/bench/raw_driver.h"
 #include "testbed/perf/bench/tcp_stream.h"
+#include "testbed/perf/bench/testpmd.h"
 #include "testbed/perf/bench/transfer.h"
 #include "testbed/perf/bench/turns.h"
 #include "testbed/perf/bench/wires.h"
@@ -38,17 +40,8 @@ struct Pair {
   std::unique_ptr<Engine> engines[2];
 };
 
-// The module as the build lays it, beside the plugin.
-std::string ModuleOfBuild() {
-  char self[4096];
-  const ssize_t length = readlink("/proc/self/exe", self, sizeof(self) - 1);
-  if (length < 0) return "";
-  const std::string path(self, static_cast<size_t>(length));
-  return path.substr(0, path.rfind("/testbed/")) + "/plugin/libforgive_dpdk.so";
-}
-
 bool Parse(int argc, char** argv, Options* options) {
-  CLI::App app("Engines over one driver, beside the driver alone and iperf3's TCP, in turns", "driver_bench");
+  CLI::App app("Engines over one driver, beside the driver alone, iperf3's TCP or testpmd, in turns", "driver_bench");
   app.add_option("--driver", options->driver, "udp, uring or dpdk")->required();
   app.add_option("--network", options->network, "veth between two namespaces, or memif (dpdk only)");
   AddNumber(app, "--rounds", options->rounds, "turns of each contestant (5)");
@@ -60,16 +53,11 @@ bool Parse(int argc, char** argv, Options* options) {
   app.add_option("--json", options->json_file, "write the figures to this file");
   if (!ParseCommandLine(app, argc, argv)) return false;
   CheckTurns(options->rounds, options->seconds);
-  if (options->driver != "udp" && options->driver != "uring" && options->driver != "dpdk") {
-    throw UsageError("--driver " + options->driver + ": no such driver; give udp, uring or dpdk");
-  }
-  if (options->network != "veth" && (options->network != "memif" || options->driver != "dpdk")) {
-    throw UsageError("--network " + options->network + ": give veth, or memif with --driver dpdk");
-  }
+  CheckWire(options->driver, options->network);
   if (options->connections == 0 || options->connections > 1024) throw UsageError("--connections: give 1 to 1024");
   if (options->window_bytes < 65536) throw UsageError("--window: give 65536 bytes or more");
   if (!(options->idle_seconds >= 0 && options->idle_seconds <= 60)) throw UsageError("--idle-seconds: give 0 to 60");
-  if (options->dpdk_module.empty()) options->dpdk_module = ModuleOfBuild();
+  if (options->dpdk_module.empty()) options->dpdk_module = BuildFolder() + "plugin/libforgive_dpdk.so";
   return true;
 }
 
@@ -125,6 +113,7 @@ nlohmann::json Ratios(const Turns& turns) {
   nlohmann::json ratios = {{"engine/raw", turns.Ratio("engine", "raw")},
                            {"engine/raw a CPU", turns.Ratio("engine a CPU", "raw a CPU")}};
   if (turns.Has("tcp")) ratios["engine/tcp"] = turns.Ratio("engine", "tcp");
+  if (turns.Has("testpmd")) ratios["engine/testpmd"] = turns.Ratio("engine", "testpmd");
   if (turns.Has("many")) ratios["many/engine"] = turns.Ratio("many", "engine");
   return ratios;
 }
@@ -132,14 +121,18 @@ nlohmann::json Ratios(const Turns& turns) {
 int Run(int argc, char** argv) {
   Options options;
   if (!Parse(argc, argv, &options)) return kExitOk;
-  const auto wire = options.network == "veth" ? MakeVeth(options.driver, options.dpdk_module, options.window_bytes)
-                                              : MakeMemif(options.dpdk_module, options.window_bytes);
+  const auto wire = MakeWire(options.driver, options.network, options.dpdk_module, options.window_bytes);
+  const bool testpmd = options.network == "memif" && HasTestpmd();
+  if (options.network == "memif" && !testpmd) {
+    fmt::print(stderr, "driver_bench: left out: testpmd: dpdk-testpmd is missing: apt-get install dpdk-dev\n");
+  }
   Turns turns;
   for (uint32_t round = 0; round < options.rounds; ++round) {
     AddMoved("raw", RunRawDriver(*wire, 0.2, options.seconds), &turns);
     AddMoved("engine", RunEngine(*wire, 1, options.seconds), &turns);
     if (options.connections > 1) AddMoved("many", RunEngine(*wire, options.connections, options.seconds), &turns);
     if (!wire->KernelAddressAt(1).empty()) turns.Add("tcp", "Gbit/s", RunTcpStream(*wire, options.seconds));
+    if (testpmd) turns.Add("testpmd", "Gbit/s", RunTestpmd(*wire, options.seconds));
   }
   if (options.idle_seconds > 0) turns.Add("idle", "% CPU", IdlePercent(*wire, options.idle_seconds));
   if (options.connections > 1) {

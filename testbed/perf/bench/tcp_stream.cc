@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "testbed/perf/bench/commands.h"
 #include "testbed/perf/error.h"
 
 namespace forgive::perf {
@@ -19,16 +20,6 @@ namespace {
 constexpr int kServerSeconds = 90;
 constexpr int kTries = 30;
 constexpr useconds_t kTryMicroseconds = 100000;
-
-std::string Output(const std::string& command) {
-  FILE* const pipe = popen(command.c_str(), "r");
-  if (pipe == nullptr) throw RunError("\"" + command + "\" cannot be started");
-  std::string text;
-  char part[4096];
-  for (size_t got = 0; (got = std::fread(part, 1, sizeof(part), pipe)) != 0;) text.append(part, got);
-  pclose(pipe);
-  return text;
-}
 
 // The figure in iperf3's report; below 0: the server does not listen yet.
 double Received(const std::string& report) {
@@ -59,7 +50,7 @@ double RunTcpStream(Wire& wire, double seconds) {
     const std::string command = fmt::format("iperf3 -c {} -t {} -J 2>&1", address, whole);
     for (int i = 0; i < kTries && figure < 0; ++i) {
       if (i != 0) usleep(kTryMicroseconds);
-      figure = Received(Output(command));
+      figure = Received(RunCommand(command).output);
     }
   });
   pclose(server);

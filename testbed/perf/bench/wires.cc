@@ -91,12 +91,15 @@ class Veth final : public Wire {
     EngineOptions options = CommonOptions(driver_, dpdk_module_, window_bytes_);
     options.devices[0].interface = kInterfaces[end];
     options.devices[0].local_address = kAddresses[end];
-    // Two ports in one process need two names.
-    if (driver_ == "dpdk") {
-      SetPort("--vdev=net_af_packet_" + std::string(kInterfaces[end]) + ",iface=" + kInterfaces[end], &options.dpdk);
-    }
+    if (driver_ == "dpdk") SetPort(DpdkPortAt(end), &options.dpdk);
     return options;
   }
+  std::string DpdkPortAt(int end) const override {
+    if (driver_ != "dpdk") return "";
+    // Two ports in one process need two names.
+    return "--vdev=net_af_packet_" + std::string(kInterfaces[end]) + ",iface=" + kInterfaces[end];
+  }
+  std::string KernelInterfaceAt(int end) const override { return kInterfaces[end]; }
   std::string KernelAddressAt(int end) const override { return kAddresses[end]; }
 
  private:
@@ -120,13 +123,15 @@ class Memif final : public Wire {
   void At(int, const std::function<void()>& work) override { Apart(work); }
   EngineOptions OptionsAt(int end) const override {
     EngineOptions options = CommonOptions("dpdk", dpdk_module_, window_bytes_);
-    const char* const role = end == 0 ? "server" : "client";
-    SetPort("--vdev=net_memif_" + std::string(role) + ",role=" + role + ",mac=" + kMacs[end] +
-                ",id=0,rsize=12,socket=" + folder_ + "/memif address=" + kAddresses[end] +
-                "/24 neighbour=" + kAddresses[1 - end] + "@" + kMacs[1 - end],
-            &options.dpdk);
+    SetPort(DpdkPortAt(end), &options.dpdk);
     return options;
   }
+  std::string DpdkPortAt(int end) const override {
+    const std::string role = end == 0 ? "server" : "client";
+    return "--vdev=net_memif_" + role + ",role=" + role + ",mac=" + kMacs[end] + ",id=0,rsize=12,socket=" + folder_ +
+           "/memif address=" + kAddresses[end] + "/24 neighbour=" + kAddresses[1 - end] + "@" + kMacs[1 - end];
+  }
+  std::string KernelInterfaceAt(int) const override { return "lo"; }
   std::string KernelAddressAt(int) const override { return ""; }
 
  private:
@@ -137,12 +142,19 @@ class Memif final : public Wire {
 
 }  // namespace
 
-std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes) {
-  return std::make_unique<Veth>(driver, dpdk_module, window_bytes);
+void CheckWire(const std::string& driver, const std::string& network) {
+  if (driver != "udp" && driver != "uring" && driver != "dpdk") {
+    throw UsageError("--driver " + driver + ": no such driver; give udp, uring or dpdk");
+  }
+  if (network != "veth" && (network != "memif" || driver != "dpdk")) {
+    throw UsageError("--network " + network + ": give veth, or memif with --driver dpdk");
+  }
 }
 
-std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module, uint64_t window_bytes) {
-  return std::make_unique<Memif>(dpdk_module, window_bytes);
+std::unique_ptr<Wire> MakeWire(const std::string& driver, const std::string& network, const std::string& dpdk_module,
+                               uint64_t window_bytes) {
+  if (network == "memif") return std::make_unique<Memif>(dpdk_module, window_bytes);
+  return std::make_unique<Veth>(driver, dpdk_module, window_bytes);
 }
 
 }  // namespace forgive::perf

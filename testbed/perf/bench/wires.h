@@ -19,15 +19,20 @@ class Wire {
   virtual void At(int end, const std::function<void()>& work) = 0;
   // The options of an engine or driver at that end.
   virtual EngineOptions OptionsAt(int end) const = 0;
+  // The same for a process that loads the plugin there: its FORGIVE_DPDK; empty: not set.
+  virtual std::string DpdkPortAt(int end) const = 0;
+  // The kernel's interface over which two processes, one at each end, may speak TCP.
+  virtual std::string KernelInterfaceAt(int end) const = 0;
   // The kernel's address at that end; empty: the kernel has none there, and no TCP.
   virtual std::string KernelAddressAt(int end) const = 0;
 };
 
-// `driver`: udp, uring or dpdk (af_packet). `window_bytes`: Config::window_bytes of the options. Throws RunError:
-// namespaces need root.
-std::unique_ptr<Wire> MakeVeth(const std::string& driver, const std::string& dpdk_module, uint64_t window_bytes);
-// For dpdk.
-std::unique_ptr<Wire> MakeMemif(const std::string& dpdk_module, uint64_t window_bytes);
+// Throws UsageError: no such driver or network, or not together.
+void CheckWire(const std::string& driver, const std::string& network);
+// `network`: veth, where dpdk means af_packet, or memif. `window_bytes`: Config::window_bytes of the options. Throws
+// RunError: namespaces need root.
+std::unique_ptr<Wire> MakeWire(const std::string& driver, const std::string& network, const std::string& dpdk_module,
+                               uint64_t window_bytes);
 
 }  // namespace forgive::perf
 
