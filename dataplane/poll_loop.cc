@@ -243,6 +243,9 @@ bool PollLoop::Turn() {
       work += ReceiveFrom(device, now);
       if (device.endpoint->next_deadline() <= now) device.endpoint->OnDeadline(now);
     }
+    // What arrived is told before anything is sent: a system call of the driver is long beside what NCCL's thread does
+    // next with it. Sending may have something to tell, too.
+    work += DrainEvents(now, i);
     work += TransmitFrom(device, now);
     work += DrainEvents(now, i);
   }
