@@ -43,6 +43,9 @@ def file_of(tmp_path, *lines):
     ("driver_bench", ("--driver", "udp", "--network", "memif"), ("memif", "dpdk")),
     ("driver_bench", ("--driver", "udp", "--seconds", "0"), ("--seconds 0",)),
     ("driver_bench", ("--driver", "udp", "--connections", "0"), ("--connections", "1024")),
+    ("collective_bench", ("--driver", "rdma"), ("rdma", "uring")),
+    ("collective_bench", ("--network", "memif"), ("memif", "dpdk")),
+    ("collective_bench", ("--rounds", "0"), ("--rounds 0", "1 to 1000")),
 ))
 def test_a_bench_refuses_what_makes_no_sense_in_one_line(name, arguments, words):
     done = run(program(name), *arguments)
