@@ -39,6 +39,7 @@ bool Parse(int argc, char** argv, Options* options) {
   if (!ParseCommandLine(app, argc, argv)) return false;
   CheckTurns(options->rounds, 1);
   CheckWire(options->driver, options->network);
+  if (options->network == "null") throw UsageError("--network null: nothing comes back from it; give veth or memif");
   if (options->plugin.empty()) options->plugin = BuildFolder() + "plugin/libnccl-net-forgive.so";
   return true;
 }

@@ -43,7 +43,8 @@ struct Pair {
 bool Parse(int argc, char** argv, Options* options) {
   CLI::App app("Engines over one driver, beside the driver alone, iperf3's TCP or testpmd, in turns", "driver_bench");
   app.add_option("--driver", options->driver, "udp, uring or dpdk")->required();
-  app.add_option("--network", options->network, "veth between two namespaces, or memif (dpdk only)");
+  app.add_option("--network", options->network,
+                 "veth between two namespaces; dpdk only: memif, or null (sending alone)");
   AddNumber(app, "--rounds", options->rounds, "turns of each contestant (5)");
   AddNumber(app, "--seconds", options->seconds, "length of a turn (1)");
   AddNumber(app, "--connections", options->connections, "of the engine with many; 1: leave it out (64)");
@@ -110,33 +111,50 @@ double IdlePercent(Wire& wire, double seconds) {
 }
 
 nlohmann::json Ratios(const Turns& turns) {
-  nlohmann::json ratios = {{"engine/raw", turns.Ratio("engine", "raw")},
-                           {"engine/raw a CPU", turns.Ratio("engine a CPU", "raw a CPU")}};
+  nlohmann::json ratios = nlohmann::json::object();
+  if (!turns.Has("engine")) return ratios;
+  ratios["engine/raw"] = turns.Ratio("engine", "raw");
+  ratios["engine/raw a CPU"] = turns.Ratio("engine a CPU", "raw a CPU");
   if (turns.Has("tcp")) ratios["engine/tcp"] = turns.Ratio("engine", "tcp");
   if (turns.Has("testpmd")) ratios["engine/testpmd"] = turns.Ratio("engine", "testpmd");
   if (turns.Has("many")) ratios["many/engine"] = turns.Ratio("many", "engine");
   return ratios;
 }
 
-int Run(int argc, char** argv) {
-  Options options;
-  if (!Parse(argc, argv, &options)) return kExitOk;
-  const auto wire = MakeWire(options.driver, options.network, options.dpdk_module, options.window_bytes);
+// Nothing comes back from a null port, so no connection can be made over it, and there is only the driver to measure.
+void RunNull(Wire& wire, const Options& options, Turns* turns) {
+  for (uint32_t round = 0; round < options.rounds; ++round) {
+    turns->Add("send", "ns a packet", RunSendOnly(wire, options.seconds));
+  }
+}
+
+void RunPairs(Wire& wire, const Options& options, Turns* turns) {
   const bool testpmd = options.network == "memif" && HasTestpmd();
   if (options.network == "memif" && !testpmd) {
     fmt::print(stderr, "driver_bench: left out: testpmd: dpdk-testpmd is missing: apt-get install dpdk-dev\n");
   }
-  Turns turns;
   for (uint32_t round = 0; round < options.rounds; ++round) {
-    AddMoved("raw", RunRawDriver(*wire, 0.2, options.seconds), &turns);
-    AddMoved("engine", RunEngine(*wire, 1, options.seconds), &turns);
-    if (options.connections > 1) AddMoved("many", RunEngine(*wire, options.connections, options.seconds), &turns);
-    if (!wire->KernelAddressAt(1).empty()) turns.Add("tcp", "Gbit/s", RunTcpStream(*wire, options.seconds));
-    if (testpmd) turns.Add("testpmd", "Gbit/s", RunTestpmd(*wire, options.seconds));
+    AddMoved("raw", RunRawDriver(wire, 0.2, options.seconds), turns);
+    AddMoved("engine", RunEngine(wire, 1, options.seconds), turns);
+    if (options.connections > 1) AddMoved("many", RunEngine(wire, options.connections, options.seconds), turns);
+    if (!wire.KernelAddressAt(1).empty()) turns->Add("tcp", "Gbit/s", RunTcpStream(wire, options.seconds));
+    if (testpmd) turns->Add("testpmd", "Gbit/s", RunTestpmd(wire, options.seconds));
   }
-  if (options.idle_seconds > 0) turns.Add("idle", "% CPU", IdlePercent(*wire, options.idle_seconds));
+  if (options.idle_seconds > 0) turns->Add("idle", "% CPU", IdlePercent(wire, options.idle_seconds));
   if (options.connections > 1) {
-    turns.Add("memory", "KiB", BytesPerConnectionEnd(*wire, options.connections) / 1024);
+    turns->Add("memory", "KiB", BytesPerConnectionEnd(wire, options.connections) / 1024);
+  }
+}
+
+int Run(int argc, char** argv) {
+  Options options;
+  if (!Parse(argc, argv, &options)) return kExitOk;
+  const auto wire = MakeWire(options.driver, options.network, options.dpdk_module, options.window_bytes);
+  Turns turns;
+  if (options.network == "null") {
+    RunNull(*wire, options, &turns);
+  } else {
+    RunPairs(*wire, options, &turns);
   }
   fmt::print("{} over {}: 4,096-byte segments, CRC on; many: {} connections\n", options.driver, options.network,
              options.connections);

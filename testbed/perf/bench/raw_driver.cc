@@ -13,7 +13,9 @@
 #include <vector>
 
 #include "dataplane/drivers.h"
+#include "dataplane/socket_address.h"
 #include "testbed/perf/error.h"
+#include "transport/check.h"
 #include "transport/wire.h"
 
 namespace forgive::perf {
@@ -40,25 +42,43 @@ std::unique_ptr<Driver> Open(const EngineOptions& options) {
   return driver;
 }
 
+// Full data packets to one destination, whose payloads walk through memory.
+class Burst {
+ public:
+  Burst(const Address& destination, const std::vector<uint8_t>& source) : source_(source) {
+    DataHeader header;
+    header.payload_length = kMaxPayloadBytes;
+    header.message_length = kMaxPayloadBytes;
+    for (Transmit& transmit : packets_) {
+      transmit.destination = destination;
+      transmit.packet_class = PacketClass::kData;
+      // A data header, so that no filter takes it for a cut packet.
+      WriteDataHeader(header, static_cast<const SipKey*>(nullptr), transmit.header.data());
+      transmit.header_length = kDataHeaderBytes;
+      transmit.payload_length = kMaxPayloadBytes;
+    }
+  }
+  std::span<const Transmit> Next() {
+    for (Transmit& transmit : packets_) {
+      transmit.payload = source_.data() + place_;
+      place_ = (place_ + kMaxPayloadBytes) % source_.size();
+    }
+    return packets_;
+  }
+
+ private:
+  const std::vector<uint8_t>& source_;
+  std::array<Transmit, kBurst> packets_;
+  uint64_t place_ = 0;
+};
+
 void Send(Driver& driver, const Address& destination, uint64_t window, const std::vector<uint8_t>& source,
           Shared* shared) {
-  DataHeader header;
-  header.payload_length = kMaxPayloadBytes;
-  header.message_length = kMaxPayloadBytes;
-  std::array<Transmit, kBurst> burst;
-  for (Transmit& transmit : burst) {
-    transmit.destination = destination;
-    transmit.packet_class = PacketClass::kData;
-    // A data header, so that no filter takes it for a cut packet.
-    WriteDataHeader(header, static_cast<const SipKey*>(nullptr), transmit.header.data());
-    transmit.header_length = kDataHeaderBytes;
-    transmit.payload_length = kMaxPayloadBytes;
-  }
+  Burst burst(destination, source);
   uint64_t sent = 0;
   uint64_t lost = 0;
   uint64_t last_arrived = 0;
   double last_change = WallSeconds();
-  uint64_t place = 0;
   while (!shared->stop.load(std::memory_order_relaxed)) {
     const uint64_t arrived = shared->arrived.load(std::memory_order_acquire) + lost;
     if (sent - arrived + kBurst > window) {
@@ -72,13 +92,10 @@ void Send(Driver& driver, const Address& destination, uint64_t window, const std
       sched_yield();
       continue;
     }
-    for (Transmit& transmit : burst) {
-      transmit.payload = source.data() + place;
-      place = (place + kMaxPayloadBytes) % source.size();
-    }
+    const std::span<const Transmit> packets = burst.Next();
     size_t taken = 0;
     while (taken != kBurst && !shared->stop.load(std::memory_order_relaxed)) {
-      const size_t more = driver.SendBurst(std::span(burst).subspan(taken));
+      const size_t more = driver.SendBurst(packets.subspan(taken));
       if (more == 0) sched_yield();
       taken += more;
     }
@@ -156,6 +173,27 @@ Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
   }
   if (moved.bytes == 0) throw RunError("nothing arrived at the other end");
   return moved;
+}
+
+double RunSendOnly(Wire& wire, double seconds) {
+  const std::vector<uint8_t> source(kRawSourceBytes, 0x5a);
+  double figure = 0;
+  wire.At(0, [&] {
+    const std::unique_ptr<Driver> driver = Open(wire.OptionsAt(0));
+    Address destination;
+    FORGIVE_CHECK(ParseAddress(kWireAddresses[1], 1, &destination));
+    Burst burst(destination, source);
+    uint64_t sent = 0;
+    const double begin_cpu = ThreadCpuSeconds();
+    for (const double end = WallSeconds() + seconds; WallSeconds() < end;) {
+      std::span<const Transmit> left = burst.Next();
+      while (!left.empty()) left = left.subspan(driver->SendBurst(left));
+      sent += kBurst;
+    }
+    if (driver->counters().send_errors != 0) throw RunError("the port refuses packets: " + driver->description());
+    figure = (ThreadCpuSeconds() - begin_cpu) / static_cast<double>(sent) * 1e9;
+  });
+  return figure;
 }
 
 }  // namespace forgive::perf

@@ -16,6 +16,10 @@ inline constexpr uint64_t kRawSourceBytes = 4u << 20;
 // a counter in memory instead of reports. `bytes` are payload bytes that arrived. Throws RunError.
 Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds);
 
+// Sends full data packets from end 0 for `seconds`, as fast as the driver takes them, and nobody receives them.
+// Processor time of this thread a packet, in nanoseconds. Throws RunError.
+double RunSendOnly(Wire& wire, double seconds);
+
 }  // namespace forgive::perf
 
 #endif  // FORGIVE_TESTBED_PERF_BENCH_RAW_DRIVER_H_

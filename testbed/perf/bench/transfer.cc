@@ -41,6 +41,7 @@ bool Done(const RequestSlot& slot) {
 }  // namespace
 
 double ProcessCpuSeconds() { return ClockSeconds(CLOCK_PROCESS_CPUTIME_ID); }
+double ThreadCpuSeconds() { return ClockSeconds(CLOCK_THREAD_CPUTIME_ID); }
 double WallSeconds() { return ClockSeconds(CLOCK_MONOTONIC); }
 
 Transfer::Transfer(Engine& from, Engine& to, const TransferShape& shape)

@@ -66,6 +66,8 @@ class Transfer {
 
 // Processor time of this process and its threads, in seconds.
 double ProcessCpuSeconds();
+// Of the calling thread alone.
+double ThreadCpuSeconds();
 double WallSeconds();
 
 }  // namespace forgive::perf

@@ -16,7 +16,6 @@
 namespace forgive::perf {
 namespace {
 
-constexpr const char* kAddresses[] = {"10.9.0.1", "10.9.0.2"};
 constexpr const char* kInterfaces[] = {"va", "vb"};
 constexpr const char* kMacs[] = {"02:00:00:00:00:0a", "02:00:00:00:00:0b"};
 
@@ -74,10 +73,11 @@ class Veth final : public Wire {
     for (int end = 0; end < 2; ++end) {
       const std::string name = kInterfaces[end];
       At(end, [&] {
-        Shell("ip addr add " + std::string(kAddresses[end]) + "/24 dev " + name + " && ip link set " + name + " up");
+        Shell("ip addr add " + std::string(kWireAddresses[end]) + "/24 dev " + name + " && ip link set " + name +
+              " up");
       });
     }
-    At(0, [&] { Shell(std::string("ping -c 1 -W 5 ") + kAddresses[1]); });
+    At(0, [&] { Shell(std::string("ping -c 1 -W 5 ") + kWireAddresses[1]); });
   }
   ~Veth() override { close(peer_); }
 
@@ -90,7 +90,7 @@ class Veth final : public Wire {
   EngineOptions OptionsAt(int end) const override {
     EngineOptions options = CommonOptions(driver_, dpdk_module_, window_bytes_);
     options.devices[0].interface = kInterfaces[end];
-    options.devices[0].local_address = kAddresses[end];
+    options.devices[0].local_address = kWireAddresses[end];
     if (driver_ == "dpdk") SetPort(DpdkPortAt(end), &options.dpdk);
     return options;
   }
@@ -100,7 +100,7 @@ class Veth final : public Wire {
     return "--vdev=net_af_packet_" + std::string(kInterfaces[end]) + ",iface=" + kInterfaces[end];
   }
   std::string KernelInterfaceAt(int end) const override { return kInterfaces[end]; }
-  std::string KernelAddressAt(int end) const override { return kAddresses[end]; }
+  std::string KernelAddressAt(int end) const override { return kWireAddresses[end]; }
 
  private:
   const std::string driver_, dpdk_module_;
@@ -129,7 +129,8 @@ class Memif final : public Wire {
   std::string DpdkPortAt(int end) const override {
     const std::string role = end == 0 ? "server" : "client";
     return "--vdev=net_memif_" + role + ",role=" + role + ",mac=" + kMacs[end] + ",id=0,rsize=12,socket=" + folder_ +
-           "/memif address=" + kAddresses[end] + "/24 neighbour=" + kAddresses[1 - end] + "@" + kMacs[1 - end];
+           "/memif address=" + kWireAddresses[end] + "/24 neighbour=" + kWireAddresses[1 - end] + "@" +
+           kMacs[1 - end];
   }
   std::string KernelInterfaceAt(int) const override { return "lo"; }
   std::string KernelAddressAt(int) const override { return ""; }
@@ -140,19 +141,40 @@ class Memif final : public Wire {
   std::string folder_ = (std::filesystem::temp_directory_path() / "forgive-bench-XXXXXX").string();
 };
 
+class Null final : public Wire {
+ public:
+  explicit Null(const std::string& dpdk_module) : dpdk_module_(dpdk_module) {}
+  void At(int, const std::function<void()>& work) override { Apart(work); }
+  EngineOptions OptionsAt(int end) const override {
+    EngineOptions options = CommonOptions("dpdk", dpdk_module_, Config{}.window_bytes);
+    SetPort(DpdkPortAt(end), &options.dpdk);
+    return options;
+  }
+  std::string DpdkPortAt(int) const override {
+    return std::string("--vdev=net_null0,no-rx=1 address=") + kWireAddresses[0] +
+           "/24 neighbour=" + kWireAddresses[1] + "@" + kMacs[1];
+  }
+  std::string KernelInterfaceAt(int) const override { return ""; }
+  std::string KernelAddressAt(int) const override { return ""; }
+
+ private:
+  const std::string dpdk_module_;
+};
+
 }  // namespace
 
 void CheckWire(const std::string& driver, const std::string& network) {
   if (driver != "udp" && driver != "uring" && driver != "dpdk") {
     throw UsageError("--driver " + driver + ": no such driver; give udp, uring or dpdk");
   }
-  if (network != "veth" && (network != "memif" || driver != "dpdk")) {
-    throw UsageError("--network " + network + ": give veth, or memif with --driver dpdk");
+  if (network != "veth" && ((network != "memif" && network != "null") || driver != "dpdk")) {
+    throw UsageError("--network " + network + ": give veth, or memif or null with --driver dpdk");
   }
 }
 
 std::unique_ptr<Wire> MakeWire(const std::string& driver, const std::string& network, const std::string& dpdk_module,
                                uint64_t window_bytes) {
+  if (network == "null") return std::make_unique<Null>(dpdk_module);
   if (network == "memif") return std::make_unique<Memif>(dpdk_module, window_bytes);
   return std::make_unique<Veth>(driver, dpdk_module, window_bytes);
 }

@@ -11,6 +11,9 @@
 
 namespace forgive::perf {
 
+// Of the ends, on every wire.
+inline constexpr const char* kWireAddresses[] = {"10.9.0.1", "10.9.0.2"};
+
 // Two ends, 0 and 1. Everything that is made ends with the object or, at the latest, with the process.
 class Wire {
  public:
@@ -29,8 +32,8 @@ class Wire {
 
 // Throws UsageError: no such driver or network, or not together.
 void CheckWire(const std::string& driver, const std::string& network);
-// `network`: veth, where dpdk means af_packet, or memif. `window_bytes`: Config::window_bytes of the options. Throws
-// RunError: namespaces need root.
+// `network`: veth, where dpdk means af_packet; memif; or null: a port of DPDK that swallows everything, at end 0
+// only. `window_bytes`: Config::window_bytes of the options. Throws RunError: namespaces need root.
 std::unique_ptr<Wire> MakeWire(const std::string& driver, const std::string& network, const std::string& dpdk_module,
                                uint64_t window_bytes);
 
