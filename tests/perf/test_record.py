@@ -41,10 +41,12 @@ def file_of(tmp_path, *lines):
     ("driver_bench", (), ("--driver",)),
     ("driver_bench", ("--driver", "rdma"), ("rdma", "uring")),
     ("driver_bench", ("--driver", "udp", "--network", "memif"), ("memif", "dpdk")),
+    ("driver_bench", ("--driver", "udp", "--network", "null"), ("null", "dpdk")),
     ("driver_bench", ("--driver", "udp", "--seconds", "0"), ("--seconds 0",)),
     ("driver_bench", ("--driver", "udp", "--connections", "0"), ("--connections", "1024")),
     ("collective_bench", ("--driver", "rdma"), ("rdma", "uring")),
     ("collective_bench", ("--network", "memif"), ("memif", "dpdk")),
+    ("collective_bench", ("--driver", "dpdk", "--network", "null"), ("null", "veth", "memif")),
     ("collective_bench", ("--rounds", "0"), ("--rounds 0", "1 to 1000")),
 ))
 def test_a_bench_refuses_what_makes_no_sense_in_one_line(name, arguments, words):
@@ -79,6 +81,32 @@ def test_engine_bench_moves_bytes_and_names_its_ceiling(tmp_path):
     assert found["figures"]["engine"]["median"] > 0
     engine, ceiling = (found["figures"][name]["samples"][0] for name in ("engine", "ceiling"))
     assert found["ratios"]["engine/ceiling"] == pytest.approx(engine / ceiling)
+
+
+def needs_root_and_plugin():
+    if os.geteuid() != 0:
+        pytest.skip("namespaces need root")
+    if not os.path.exists(os.path.join(BUILD, "plugin", "libnccl-net-forgive.so")):
+        pytest.skip("the plugin is not built")
+
+
+def test_collective_bench_reduces_over_a_wire_beside_both_baselines(tmp_path):
+    needs_root_and_plugin()
+    path = tmp_path / "figures"
+    done = run(program("collective_bench"), "--rounds", "1", "--json", str(path))
+    assert done.returncode == 0, done.stderr
+    found = json.loads(path.read_text())
+    assert set(found["figures"]) == {f"{name} {size}" for name in ("tcp", "tcp-threaded", "forgive")
+                                     for size in ("64M", "1K")}
+    tcp, forgive = (found["figures"][f"{name} 1K"]["samples"][0] for name in ("tcp-threaded", "forgive"))
+    assert found["ratios"]["tcp-threaded/forgive 1K"] == pytest.approx(tcp / forgive)
+
+
+def test_collective_bench_says_in_one_line_what_a_rank_said(tmp_path):
+    needs_root_and_plugin()
+    done = run(program("collective_bench"), "--rounds", "1", "--plugin", str(tmp_path / "no.so"))
+    assert done.returncode == 3, done.stdout
+    assert done.stderr.count("\n") == 1 and "no.so" in done.stderr, done.stderr
 
 
 def test_record_compares_two_commits_by_their_newest_lines(tmp_path):

@@ -175,6 +175,7 @@ def every():
         _driver("uring", "--driver", "uring"),
         _driver("af_packet", "--driver", "dpdk"),
         _driver("memif", "--driver", "dpdk", "--network", "memif"),
+        Program("null", "driver_bench", ["--driver", "dpdk", "--network", "null"], (), {}),
         AllReduce(),
         KernelDrivers(),
         Program("all_reduce_veth", "collective_bench", ["--network", "veth"], _BESIDE_TCP, _BESIDE_TCP_LEAST),
