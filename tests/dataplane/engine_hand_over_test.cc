@@ -212,6 +212,35 @@ TEST_F(EngineHandOver, TellsBothEndsWhereTheyCloseAtOnceAndOthersGoOn) {
   EXPECT_EQ(kept.receiver->state.load(), uint32_t{ConnectionSlot::kReady});
 }
 
+TEST(EngineTurn, TellsThatAReceiveIsDoneBeforeItSendsTheReportOfIt) {
+  const auto hub = MemoryHub::Make();
+  const auto sends = std::make_shared<Hold>();
+  const auto receiver = StartHeldEngine(hub, std::make_shared<Hold>(), Config().max_listeners, sends);
+  const auto sender = StartPeer(hub);
+  const Link link = MakeLink(*sender, *receiver);
+  std::vector<uint8_t> data(512, 0x5a), places(2 * data.size());
+  RequestSlot received[2], sent[2];
+  for (size_t i = 0; i < 2; ++i) {
+    ReceiveRequest receive;
+    receive.buffer = places.data() + i * data.size();
+    receive.capacity = static_cast<uint32_t>(data.size());
+    ASSERT_TRUE(receiver->PostReceive(link.receiver.get(), &received[i], receive));
+  }
+  SendRequest send;
+  send.buffer = data.data();
+  send.length = static_cast<uint32_t>(data.size());
+  // After the first message's report nothing is left for the receiver to send.
+  ASSERT_TRUE(sender->PostSend(link.sender.get(), &sent[0], send));
+  ASSERT_TRUE(WaitFor([&] { return Finished(sent[0]); }));
+  sends->BeginSoon();
+  ASSERT_TRUE(sender->PostSend(link.sender.get(), &sent[1], send));
+  EXPECT_TRUE(WaitFor([&] { return sends->stands(); }));
+  EXPECT_EQ(received[1].state.load(), uint32_t{RequestSlot::kDone});
+  EXPECT_EQ(sent[1].state.load(), uint32_t{RequestSlot::kPosted});
+  sends->End();
+  EXPECT_TRUE(WaitFor([&] { return Finished(sent[1]); }));
+}
+
 TEST(EngineEnd, ComesWithListensConnectsAndClosesOutstandingAndEveryConnectHearsOfIt) {
   const auto hub = MemoryHub::Make();
   const auto peer = StartPeer(hub);

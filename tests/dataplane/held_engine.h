@@ -19,9 +19,11 @@ namespace forgive {
 // Holds up the thread that polls the driver: what an engine looks like that gets no processor.
 class Hold {
  public:
+  // The thread stands still when it next comes by.
+  void BeginSoon() { wanted_.store(true); }
   // Returns when the thread stands still.
   void Begin() {
-    wanted_.store(true);
+    BeginSoon();
     EXPECT_TRUE(WaitFor([&] { return stands_.load(); }));
   }
   void End() { wanted_.store(false); }
@@ -41,13 +43,17 @@ class Hold {
 
 class HeldDriver final : public Driver {
  public:
-  HeldDriver(std::unique_ptr<Driver> inner, std::shared_ptr<Hold> hold)
-      : inner_(std::move(inner)), hold_(std::move(hold)) {}
+  // `sends`: a hold of its own before anything is sent; null: none.
+  HeldDriver(std::unique_ptr<Driver> inner, std::shared_ptr<Hold> hold, std::shared_ptr<Hold> sends)
+      : inner_(std::move(inner)), hold_(std::move(hold)), sends_(std::move(sends)) {}
   size_t ReceiveBurst(std::span<Datagram> out) override {
     hold_->Pass();
     return inner_->ReceiveBurst(out);
   }
-  size_t SendBurst(std::span<const Transmit> packets) override { return inner_->SendBurst(packets); }
+  size_t SendBurst(std::span<const Transmit> packets) override {
+    if (sends_ != nullptr) sends_->Pass();
+    return inner_->SendBurst(packets);
+  }
   Address local_address() const override { return inner_->local_address(); }
   uint32_t max_datagram_bytes() const override { return inner_->max_datagram_bytes(); }
   std::span<const int> poll_fds() const override { return inner_->poll_fds(); }
@@ -57,17 +63,19 @@ class HeldDriver final : public Driver {
  private:
   std::unique_ptr<Driver> inner_;
   std::shared_ptr<Hold> hold_;
+  std::shared_ptr<Hold> sends_;
 };
 
 inline std::unique_ptr<Engine> StartHeldEngine(const std::shared_ptr<MemoryHub>& hub,
                                                const std::shared_ptr<Hold>& hold,
-                                               uint32_t max_listeners = Config().max_listeners) {
+                                               uint32_t max_listeners = Config().max_listeners,
+                                               const std::shared_ptr<Hold>& sends = nullptr) {
   EngineOptions options;
   options.devices.emplace_back();
   options.busy_poll = true;  // always comes by the hold
   options.transport.max_listeners = max_listeners;
   options.driver_factory = [=](const DeviceOptions&, const EngineOptions&, std::string*) {
-    return std::make_unique<HeldDriver>(hub->Open(), hold);
+    return std::make_unique<HeldDriver>(hub->Open(), hold, sends);
   };
   std::string error;
   auto engine = Engine::Start(options, &error);
