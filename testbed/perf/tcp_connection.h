@@ -50,8 +50,10 @@ class TcpConnection {
   // the connection has broken.
   bool Finished(TcpRequest* request, std::size_t* bytes);
 
-  // Enters it behind those that are not done.
-  void Queue(TcpRequest* request) { queue_.push_back(request); }
+  // Enters it behind those that are not done. Nothing moves on a broken connection any more.
+  void Queue(TcpRequest* request) {
+    if (!broken_.load(std::memory_order_relaxed)) queue_.push_back(request);
+  }
   // Nothing to move, or broken.
   bool idle() const { return queue_.empty(); }
   // Moves what the socket takes or has. True: something moved.
@@ -75,7 +77,7 @@ class TcpConnection {
   std::deque<TcpRequest*> queue_;   // not done, in order
   TcpHeader incoming_;              // receive side: the header of the message now arriving
   std::size_t incoming_bytes_ = 0;  // how much of that header is there
-  std::string reason_;
+  std::string reason_;  // written once
   std::atomic<bool> broken_ = false;  // stored with release, after reason_
 };
 
