@@ -5,6 +5,7 @@ import os
 import resource
 import shutil
 import subprocess
+import sys
 import tempfile
 
 PLUGIN = os.path.join("plugin", "libnccl-net-forgive.so")
@@ -27,6 +28,7 @@ class Suite:
 
     def __init__(self, name, program, words):
         self.name, self._program, self._words = name, program, words
+        self._said = set()  # what a program has left out, said once
 
     def command(self):
         """As a reader would type it in the build folder."""
@@ -47,6 +49,10 @@ class Suite:
         if done.returncode != 0:
             lines = done.stderr.strip().splitlines() or [f"exit status {done.returncode}"]
             raise Failed(f"{self.name}: {lines[-1]}")
+        for line in done.stderr.splitlines():
+            if ": left out: " in line and line not in self._said:
+                self._said.add(line)
+                print(f"record: {self.name}: {line}", file=sys.stderr)
         return done.stdout
 
     def call_for_json(self, build, words, environment=None):
