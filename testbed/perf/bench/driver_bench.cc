@@ -62,12 +62,14 @@ bool Parse(int argc, char** argv, Options* options) {
   return true;
 }
 
+constexpr double kWarmSeconds = 0.2;
+
 // As NCCL posts: four messages of 1 MiB in a buffer of 4 MiB; with many connections fewer, in 1 MiB each.
 TransferShape Shape(uint32_t connections) {
   TransferShape shape;
   shape.connections = connections;
   shape.messages_ahead = connections == 1 ? 4 : 2;
-  shape.memory_bytes = std::max(kRawSourceBytes, uint64_t{connections} * shape.message_bytes);
+  shape.memory_bytes = std::max(kLeastSourceBytes, uint64_t{connections} * shape.message_bytes);
   return shape;
 }
 
@@ -89,7 +91,12 @@ double BytesPerConnectionEnd(Wire& wire, uint32_t connections) {
 Moved RunEngine(Wire& wire, uint32_t connections, double seconds) {
   const Pair pair(wire);
   Transfer transfer(*pair.engines[0], *pair.engines[1], Shape(connections));
-  return transfer.Run(0.2, seconds);
+  return transfer.Run(kWarmSeconds, seconds);
+}
+
+// The driver alone, with as much on the way, from as much memory.
+Moved RunRaw(Wire& wire, uint32_t connections, double seconds) {
+  return RunRawDriver(wire, connections, Shape(connections).memory_bytes, kWarmSeconds, seconds);
 }
 
 // By the clock, and by the processor time of both ends together, which other programs hardly change.
@@ -117,7 +124,12 @@ nlohmann::json Ratios(const Turns& turns) {
   ratios["engine/raw a CPU"] = turns.Ratio("engine a CPU", "raw a CPU");
   if (turns.Has("tcp")) ratios["engine/tcp"] = turns.Ratio("engine", "tcp");
   if (turns.Has("testpmd")) ratios["engine/testpmd"] = turns.Ratio("engine", "testpmd");
-  if (turns.Has("many")) ratios["many/engine"] = turns.Ratio("many", "engine");
+  if (turns.Has("many")) {
+    for (const std::string suffix : {"", " a CPU"}) {
+      ratios["many/engine" + suffix] = turns.Ratio("many" + suffix, "engine" + suffix);
+      ratios["raw many/raw" + suffix] = turns.Ratio("raw many" + suffix, "raw" + suffix);
+    }
+  }
   return ratios;
 }
 
@@ -134,9 +146,12 @@ void RunPairs(Wire& wire, const Options& options, Turns* turns) {
     fmt::print(stderr, "driver_bench: left out: testpmd: dpdk-testpmd is missing: apt-get install dpdk-dev\n");
   }
   for (uint32_t round = 0; round < options.rounds; ++round) {
-    AddMoved("raw", RunRawDriver(wire, 0.2, options.seconds), turns);
+    AddMoved("raw", RunRaw(wire, 1, options.seconds), turns);
     AddMoved("engine", RunEngine(wire, 1, options.seconds), turns);
-    if (options.connections > 1) AddMoved("many", RunEngine(wire, options.connections, options.seconds), turns);
+    if (options.connections > 1) {
+      AddMoved("raw many", RunRaw(wire, options.connections, options.seconds), turns);
+      AddMoved("many", RunEngine(wire, options.connections, options.seconds), turns);
+    }
     if (!wire.KernelAddressAt(1).empty()) turns->Add("tcp", "Gbit/s", RunTcpStream(wire, options.seconds));
     if (testpmd) turns->Add("testpmd", "Gbit/s", RunTestpmd(wire, options.seconds));
   }

@@ -130,8 +130,8 @@ void AwaitLink(Driver& driver) {
 
 }  // namespace
 
-Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
-  const std::vector<uint8_t> source(kRawSourceBytes, 0x5a);
+Moved RunRawDriver(Wire& wire, uint32_t connections, uint64_t source_bytes, double warm_seconds, double seconds) {
+  const std::vector<uint8_t> source(source_bytes, 0x5a);
   const EngineOptions options[] = {wire.OptionsAt(0), wire.OptionsAt(1)};
   std::unique_ptr<Driver> drivers[2];
   for (int end = 0; end < 2; ++end) wire.At(end, [&] { drivers[end] = Open(options[end]); });
@@ -150,7 +150,8 @@ Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
   std::thread receiver([&] { guarded(1, [&] { Receive(*drivers[1], &shared); }); });
   std::thread sender([&] {
     guarded(0, [&] {
-      const uint64_t window = std::max(options[0].transport.window_bytes / kMaxPayloadBytes, kLeastWindow);
+      const uint64_t window =
+          std::max(connections * options[0].transport.window_bytes / kMaxPayloadBytes, kLeastWindow);
       Send(*drivers[0], destination, window, source, &shared);
     });
   });
@@ -176,7 +177,7 @@ Moved RunRawDriver(Wire& wire, double warm_seconds, double seconds) {
 }
 
 double RunSendOnly(Wire& wire, double seconds) {
-  const std::vector<uint8_t> source(kRawSourceBytes, 0x5a);
+  const std::vector<uint8_t> source(kLeastSourceBytes, 0x5a);
   double figure = 0;
   wire.At(0, [&] {
     const std::unique_ptr<Driver> driver = Open(wire.OptionsAt(0));
