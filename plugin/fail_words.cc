@@ -35,6 +35,8 @@ const char* Words(FailReason reason) {
     case FailReason::kNoMemory:
       return "no memory is left in this process for the connection: raise the limit (ulimit -v, the container's), or "
              "open fewer connections";
+    case FailReason::kOtherRails:
+      return "the peer has another number of rails; set FORGIVE_RAILS on all hosts, to as many interfaces";
   }
   return "unknown";
 }

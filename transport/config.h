@@ -16,6 +16,7 @@ inline constexpr uint32_t kUnitBytes = 16;
 inline constexpr uint32_t kMaxSackRanges = 32;
 inline constexpr uint32_t kMaxRequestRanges = 8;
 inline constexpr uint32_t kMaxPaths = 256;
+inline constexpr uint32_t kMaxRails = 4;
 
 // How a sender chooses each packet's path (transport/path_selection.h).
 enum class PathPolicy : uint8_t { kSingle, kOblivious, kReps };
@@ -90,6 +91,9 @@ struct Config {
   // (dataplane/udp_driver.h: eight).
   PathPolicy path_policy = PathPolicy::kSingle;
   uint32_t paths = 1;
+  // Addresses of a peer, over which the paths are dealt out: path n goes to rail n % rails. Both sides have as many.
+  // Above 1 connections spray, and `paths` is a multiple of it.
+  uint32_t rails = 1;
 
   // Loss recovery.
   Recovery recovery = Recovery::kSelectiveRepeat;

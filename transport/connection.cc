@@ -56,7 +56,8 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       connector_(true),
       state_(State::kConnecting),
       local_id_(local_id),
-      peer_(request.peer),
+      peers_{request.peer},
+      own_(request.own),
       secret_(request.ticket.secret),
       nonce_(nonce),
       connector_nonce_head_(NonceHead(nonce)),
@@ -69,6 +70,7 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       last_heard_(now) {
   const uint32_t allowed = std::min(request.max_payload_bytes, context.config->max_payload_bytes);
   max_payload_ = std::min(allowed, kMaxPayloadBytes) / kUnitBytes * kUnitBytes;
+  std::ranges::copy(request.more_peers, peers_.begin() + 1);
   peer_id_ = request.ticket.listen_id;
 }
 
@@ -81,7 +83,7 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       state_(State::kReady),
       local_id_(local_id),
       peer_id_(connect.connection_id),
-      peer_(source),
+      peers_(connect.rails),
       secret_(secret),
       keys_(DeriveKeys(secret, connect.nonce, nonce)),
       data_tagger_(keys_.to_receiver),
@@ -93,6 +95,8 @@ Connection::Connection(const ConnectionContext& context, ConnectionHandle handle
       has_keys_(true),
       reply_due_(true),
       last_heard_(now) {
+  if (context.config->rails == 1) peers_[0] = source;
+  control_path_ = ReplyPath(connect);
   payload_crc_ = context.config->payload_crc || (connect.capabilities & kCapabilityPayloadCrc) != 0;
   Config config = *context.config;
   config.payload_crc = payload_crc_;
@@ -220,8 +224,10 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
     return;
   }
   if (reply.status != ConnectStatus::kAccepted) {
-    const bool version = reply.status == ConnectStatus::kVersionMismatch;
-    Fail(now, version ? FailReason::kVersionMismatch : FailReason::kRefused, false);
+    FailReason reason = FailReason::kRefused;
+    if (reply.status == ConnectStatus::kVersionMismatch) reason = FailReason::kVersionMismatch;
+    if (reply.status == ConnectStatus::kOtherRails) reason = FailReason::kOtherRails;
+    Fail(now, reason, false);
     return;
   }
   const bool sane = reply.max_payload >= kUnitBytes && reply.max_payload % kUnitBytes == 0 &&
@@ -436,8 +442,7 @@ const SipKey* Connection::OutgoingKey() const {
   return connector_ ? &keys_.to_receiver : &keys_.to_sender;
 }
 
-bool Connection::NextTransmit(TimePoint now, Transmit* out) {
-  out->destination = peer_;
+FORGIVE_INLINE bool Connection::NextPacket(TimePoint now, Transmit* out) {
   out->connection = handle_;
   out->packet_class = PacketClass::kControl;
   out->dscp = dscp_;
@@ -447,6 +452,12 @@ bool Connection::NextTransmit(TimePoint now, Transmit* out) {
   if (HasHandshake(now) && NextHandshake(now, out)) return true;
   if (HasControl() && NextControl(now, out)) return true;
   return NextReport(now, out) || NextData(now, out);
+}
+
+bool Connection::NextTransmit(TimePoint now, Transmit* out) {
+  if (!NextPacket(now, out)) return false;
+  out->destination = peers_[context_->config->rails == 1 ? 0 : out->path % context_->config->rails];
+  return true;
 }
 
 FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
@@ -462,16 +473,18 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
     connect.identity = context_->identity;
     connect.capabilities = config.payload_crc ? kCapabilityPayloadCrc : 0;
     connect.traffic_class = traffic_class_;
-    out->path = 0;  // the reply goes where it came from, and only the first path receives
+    connect.rail_count = static_cast<uint16_t>(config.rails);
+    connect.rails = own_;
+    out->path = static_cast<uint16_t>(connect.attempt % config.rails);
     ++connect_tries_;
     DiscountOwnPause(now);
     next_connect_ = now + config.connect_retry;
     uint8_t packet[kDataHeaderBytes + kMaxPayloadBytes];
     const size_t length = WriteConnect(connect, secret_, packet);
-    std::memcpy(out->header.data(), packet, kConnectBytes);
-    out->header_length = kConnectBytes;
+    std::memcpy(out->header.data(), packet, connect.head_bytes());
+    out->header_length = static_cast<uint32_t>(connect.head_bytes());
     out->payload = kPadding;
-    out->payload_length = static_cast<uint32_t>(length - kConnectBytes);
+    out->payload_length = static_cast<uint32_t>(length - connect.head_bytes());
     return true;
   }
   if (!reply_due_) return false;
@@ -491,9 +504,7 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
 
 // Where nothing says which paths work: the next one of all.
 void Connection::ChangeControlPath() {
-  const Config& config = *context_->config;
-  if (config.path_policy == PathPolicy::kSingle) return;
-  control_path_ = static_cast<uint16_t>(control_path_ + 1u == config.paths ? 0 : control_path_ + 1);
+  control_path_ = static_cast<uint16_t>(control_path_ + 1u == paths() ? 0 : control_path_ + 1);
 }
 
 void Connection::WriteControlPacket(PacketType type, uint16_t code, Transmit* out) {

@@ -78,9 +78,9 @@ class Connection {
   void OnForeignReply(TimePoint now, const ConnectReply& reply, const Datagram& datagram);
   void OnControl(TimePoint now, const Control& control, const Datagram& datagram);
   // A repeated Connect gets the same answer.
-  void SendReplyAgain() {
+  void SendReplyAgain(const Connect& connect) {
     reply_due_ = true;
-    ChangeControlPath();
+    control_path_ = ReplyPath(connect);
   }
 
   void OnDeadline(TimePoint now);
@@ -105,7 +105,14 @@ class Connection {
     return reply_due_ || (state_ == State::kConnecting && now >= next_connect_);
   }
   void ChangeControlPath();
+  uint32_t paths() const {
+    return context_->config->path_policy == PathPolicy::kSingle ? 1 : context_->config->paths;
+  }
+  // The reply leaves by the rail that brought its Connect: the other direction of another one may be dead. And each
+  // by the next path, since nothing says which work.
+  uint16_t ReplyPath(const Connect& connect) const { return static_cast<uint16_t>(connect.attempt % paths()); }
   bool HasControl() const { return resets_due_ != 0 || probe_due_ || probe_reply_due_; }
+  bool NextPacket(TimePoint now, Transmit* out);
   bool NextHandshake(TimePoint now, Transmit* out);
   bool NextControl(TimePoint now, Transmit* out);
   bool NextReport(TimePoint now, Transmit* out);
@@ -120,7 +127,8 @@ class Connection {
   State state_;
   uint64_t local_id_;
   uint64_t peer_id_ = 0;
-  Address peer_;
+  std::array<Address, kMaxRails> peers_{};  // by rail
+  std::array<Address, kMaxRails> own_{};    // of a connector: what its Connects say
   SipKey secret_;
   ConnectionKeys keys_;
   Tagger data_tagger_;
@@ -151,7 +159,7 @@ class Connection {
 
   // Control packets.
   uint64_t control_sent_ = 0;
-  uint16_t control_path_ = 0;  // of what is no data, but a Connect's is always the first
+  uint16_t control_path_ = 0;  // of what is no data, but a Connect: the first of a rail
   uint64_t control_seen_ = 0;
   bool probe_due_ = false;
   bool probe_reply_due_ = false;

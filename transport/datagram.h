@@ -7,16 +7,11 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/address.h"
 #include "transport/event.h"
 #include "transport/wire.h"
 
 namespace forgive {
-
-// Where a peer is: opaque to the transport (drivers keep a socket address in it), compared byte by byte.
-struct Address {
-  std::array<uint8_t, 28> bytes{};
-  friend bool operator==(const Address&, const Address&) = default;
-};
 
 // What arrived. `length` is the least of what the frame, the IP header and the UDP header say was the UDP payload.
 // A datagram that the local buffer cut must not be given to the endpoint.

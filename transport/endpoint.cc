@@ -9,6 +9,7 @@
 #include <new>
 #include <vector>
 
+#include "transport/check.h"
 #include "transport/connection.h"
 #include "transport/inline.h"
 #include "transport/slot_queue.h"
@@ -178,7 +179,12 @@ struct Endpoint::Impl {
 
 Endpoint::Endpoint(const Config& config, StepTable* steps, const std::array<uint8_t, 32>& entropy,
                    const Identity& identity)
-    : impl_(std::make_unique<Impl>(config, steps, entropy, identity)) {}
+    : impl_(std::make_unique<Impl>(config, steps, entropy, identity)) {
+  FORGIVE_CHECK(config.rails >= 1);
+  FORGIVE_CHECK(config.rails <= kMaxRails);
+  FORGIVE_CHECK(config.rails == 1 || config.path_policy != PathPolicy::kSingle);
+  FORGIVE_CHECK(config.paths % config.rails == 0);
+}
 
 Endpoint::~Endpoint() = default;
 
@@ -400,6 +406,10 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     ++counters.replayed;
     return;
   }
+  if (connect.rail_count != config.rails) {
+    Refuse(connect, listener->secret, ConnectStatus::kOtherRails, datagram.source);
+    return;
+  }
   if (free_slots.empty()) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     return;
@@ -429,7 +439,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
 bool Endpoint::Impl::RepeatAnswer(const Connect& connect) {
   for (const Slot& slot : slots) {
     if (!slot.connection || !slot.connection->IsAnswerTo(connect)) continue;
-    slot.connection->SendReplyAgain();
+    slot.connection->SendReplyAgain(connect);
     Touch(*slot.connection);
     return true;
   }
@@ -445,6 +455,7 @@ void Endpoint::Impl::Refuse(const Connect& connect, const SipKey& secret, Connec
   reply.identity = context.identity;
   refusal = Transmit{};
   refusal.destination = source;
+  refusal.path = static_cast<uint16_t>(connect.attempt % config.rails);  // by the rail that brought the Connect
   refusal.header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret, refusal.header.data()));
   refusal_due = true;
 }
@@ -457,8 +468,8 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
     return;
   }
   ++counters.foreign_version;
-  std::array<uint8_t, kConnectBytes> head;
-  std::memcpy(head.data(), datagram.bytes, head.size());
+  std::array<uint8_t, kMaxConnectHeadBytes> head{};
+  std::memcpy(head.data(), datagram.bytes, std::min(datagram.length, head.size()));
   head[0] = FORGIVE_WIRE_VERSION;
   ConnectReply reply;
   Connect connect;

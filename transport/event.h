@@ -29,6 +29,7 @@ enum class FailReason : uint8_t {
   kNoPayload,        // never started: the local MTU has no room for a payload
   kDataSwallowed,    // the peer answers, but no data packet got through for Config::peer_timeout
   kNoMemory,         // no memory is left here for the connection: never started, or ended by the handshake
+  kOtherRails,       // the listener has another number of rails
 };
 
 struct Event {

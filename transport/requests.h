@@ -3,6 +3,7 @@
 #ifndef FORGIVE_TRANSPORT_REQUESTS_H_
 #define FORGIVE_TRANSPORT_REQUESTS_H_
 
+#include <array>
 #include <cstdint>
 
 #include "transport/config.h"
@@ -44,7 +45,10 @@ struct ListenRequest {
 
 struct ConnectRequest {
   uint64_t cookie = 0;
-  Address peer;
+  Address peer;  // on the first rail
+  // With Config::rails above 1: where the peer is on those behind the first, and where it finds this side on each.
+  std::array<Address, kMaxRails - 1> more_peers{};
+  std::array<Address, kMaxRails> own{};
   ListenTicket ticket;
   uint32_t max_payload_bytes = kMaxPayloadBytes;  // what the local MTU allows
   uint32_t traffic_class = 0;    // what the handshake tells the listener

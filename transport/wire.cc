@@ -2,6 +2,7 @@
 // Parsing, writing and tagging of every packet, on the structures of wire_layout.h.
 #include "transport/wire.h"
 
+#include <algorithm>
 #include <bit>
 #include <cstddef>
 #include <cstring>
@@ -65,8 +66,12 @@ FORGIVE_LAYOUT(forgive_connect, nonce, 24);
 FORGIVE_LAYOUT(forgive_connect, identity, 40);
 FORGIVE_LAYOUT(forgive_connect, capabilities, 56);
 FORGIVE_LAYOUT(forgive_connect, traffic_class, 60);
-FORGIVE_LAYOUT(forgive_connect, reserved, 64);
+FORGIVE_LAYOUT(forgive_connect, rails, 64);
+FORGIVE_LAYOUT(forgive_connect, reserved, 66);
 FORGIVE_LAYOUT(forgive_connect, tag, 72);
+
+static_assert(sizeof(forgive_rail) == kRailBytes);
+static_assert(sizeof(forgive_rail::address) == sizeof(Address::bytes));
 
 static_assert(sizeof(forgive_connect_reply) == kConnectReplyBytes);
 FORGIVE_COMMON_LAYOUT(forgive_connect_reply);
@@ -126,9 +131,8 @@ constexpr size_t FixedBytes(PacketType type) {
 }
 
 // A Connect is as long as a full data packet of its payload size, and at least whole itself.
-constexpr size_t ConnectBytes(uint16_t max_payload) {
-  const size_t full = kDataHeaderBytes + max_payload;
-  return full < kConnectBytes ? kConnectBytes : full;
+size_t ConnectBytes(const Connect& connect) {
+  return std::max(kDataHeaderBytes + connect.max_payload, connect.head_bytes());
 }
 
 // In every packet the tag is the last field of the fixed part.
@@ -327,7 +331,15 @@ bool ParseConnect(const uint8_t* bytes, size_t length, Connect* out) {
   out->traffic_class = Swap(wire.traffic_class);
   // The padding is the proof that this size passes.
   if (out->max_payload < kUnitBytes || out->max_payload % kUnitBytes != 0) return false;
-  return length == ConnectBytes(out->max_payload);
+  const uint16_t rails = Swap(wire.rails);
+  if (rails == 1 || rails > kMaxRails) return false;
+  out->rail_count = std::max<uint16_t>(rails, 1);
+  if (length != ConnectBytes(*out)) return false;
+  for (size_t rail = 0; rail < rails; ++rail) {
+    std::array<uint8_t, sizeof(Address::bytes)>& address = out->rails[rail].bytes;
+    std::memcpy(address.data(), bytes + kConnectBytes + kRailBytes * rail, address.size());
+  }
+  return true;
 }
 
 bool ParseConnectReply(const uint8_t* bytes, size_t length, ConnectReply* out) {
@@ -335,7 +347,7 @@ bool ParseConnectReply(const uint8_t* bytes, size_t length, ConnectReply* out) {
   forgive_connect_reply wire;
   std::memcpy(&wire, bytes, sizeof(wire));
   const uint16_t status = Swap(wire.status);
-  if (status > static_cast<uint16_t>(ConnectStatus::kOverLimit)) return false;
+  if (status > static_cast<uint16_t>(ConnectStatus::kOtherRails)) return false;
   out->max_payload = Swap(wire.max_payload);
   out->status = static_cast<ConnectStatus>(status);
   out->connection_id = Swap(wire.connection_id);
@@ -475,8 +487,10 @@ size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out) {
 
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out) {
   FORGIVE_CHECK(connect.max_payload >= kUnitBytes && connect.max_payload % kUnitBytes == 0);
-  const size_t length = ConnectBytes(connect.max_payload);
-  forgive_connect wire;
+  FORGIVE_CHECK(connect.rail_count >= 1 && connect.rail_count <= kMaxRails);
+  const size_t length = ConnectBytes(connect);
+  const uint16_t rails = connect.rail_count == 1 ? 0 : connect.rail_count;
+  forgive_connect wire{};
   wire.version = FORGIVE_WIRE_VERSION;
   wire.type = FORGIVE_TYPE_CONNECT;
   wire.flags = 0;
@@ -488,10 +502,13 @@ size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out) 
   std::memcpy(wire.identity, connect.identity.data(), connect.identity.size());
   wire.capabilities = Swap(connect.capabilities);
   wire.traffic_class = Swap(connect.traffic_class);
-  wire.reserved = 0;
-  wire.tag = 0;
+  wire.rails = Swap(rails);
   std::memcpy(out, &wire, sizeof(wire));
   std::memset(out + kConnectBytes, 0, length - kConnectBytes);
+  for (size_t rail = 0; rail < rails; ++rail) {
+    const auto& address = connect.rails[rail].bytes;
+    std::memcpy(out + kConnectBytes + kRailBytes * rail, address.data(), address.size());
+  }
   WriteTag(&secret, PacketType::kConnect, out, length, 0);
   return length;
 }

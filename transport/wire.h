@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "transport/address.h"
 #include "transport/config.h"
 #include "transport/siphash.h"
 #include "transport/units.h"
@@ -16,7 +17,9 @@ namespace forgive {
 inline constexpr size_t kDataHeaderBytes = 56;
 inline constexpr size_t kReportBytes = 80;  // without ranges
 inline constexpr size_t kMaxReportBytes = kReportBytes + 8 * (kMaxSackRanges + kMaxRequestRanges);
-inline constexpr size_t kConnectBytes = 80;  // without padding
+inline constexpr size_t kConnectBytes = 80;  // without rails and padding
+inline constexpr size_t kRailBytes = 32;     // of each rail in a Connect
+inline constexpr size_t kMaxConnectHeadBytes = kConnectBytes + kRailBytes * kMaxRails;
 inline constexpr size_t kConnectReplyBytes = 80;
 inline constexpr size_t kControlBytes = 32;
 
@@ -84,7 +87,7 @@ struct Report {
   std::array<Range, kMaxSackRanges> sacks;        // absolute stream positions, newest first
 };
 
-enum class ConnectStatus : uint16_t { kAccepted = 0, kVersionMismatch = 1, kOverLimit = 2 };
+enum class ConnectStatus : uint16_t { kAccepted = 0, kVersionMismatch = 1, kOverLimit = 2, kOtherRails = 3 };
 
 struct Connect {
   uint16_t max_payload = 0;
@@ -95,6 +98,12 @@ struct Connect {
   Identity identity{};
   uint32_t capabilities = 0;
   uint32_t traffic_class = 0;
+  // The connector's rails and, of several, their addresses: the listener believes no other.
+  uint16_t rail_count = 1;
+  std::array<Address, kMaxRails> rails{};
+
+  // What stands before the zeros.
+  size_t head_bytes() const { return kConnectBytes + (rail_count == 1 ? 0 : kRailBytes * rail_count); }
 };
 
 struct ConnectReply {
@@ -194,7 +203,7 @@ size_t WriteDataHeader(const DataHeader& header, Tagger* tagger, TagBatch* batch
 size_t WriteDataHeader(const DataHeader& header, const SipKey* key, uint8_t* out);
 size_t WriteReport(const Report& report, Tagger* tagger, uint8_t* out);
 size_t WriteReport(const Report& report, const SipKey* key, uint8_t* out);
-// `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes, at least kConnectBytes.
+// `out` has room for the padded packet: kDataHeaderBytes + connect.max_payload bytes, at least head_bytes().
 size_t WriteConnect(const Connect& connect, const SipKey& secret, uint8_t* out);
 size_t WriteConnectReply(const ConnectReply& reply, const SipKey& secret, uint8_t* out);
 size_t WriteControl(const Control& control, const SipKey* key, uint8_t* out);

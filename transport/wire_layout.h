@@ -87,7 +87,14 @@ struct forgive_range {
   forgive_be32 length;
 };
 
-/* 80 bytes, then zeros up to the size of a full data packet of max_payload. Tagged with the listen secret. */
+/* Of a connector with several rails: where each is, as its driver wrote it. */
+struct forgive_rail {
+  forgive_u8 address[28];
+  forgive_u8 reserved[4];
+};
+
+/* 80 bytes, then `rails` of forgive_rail, then zeros up to the size of a full data packet of max_payload. Tagged with
+   the listen secret. */
 struct forgive_connect {
   forgive_u8 version;
   forgive_u8 type;
@@ -100,7 +107,8 @@ struct forgive_connect {
   forgive_u8 identity[16];
   forgive_be32 capabilities;
   forgive_be32 traffic_class;
-  forgive_be64 reserved;
+  forgive_be16 rails; /* 0: one, and its address does not follow */
+  forgive_be16 reserved[3];
   forgive_be64 tag;
 };
 

@@ -85,10 +85,8 @@ void Stage::Connect(const StreamPlan& plan) {
     journal_->Fail("host %d cannot listen", plan.to);
     return;
   }
-  ConnectRequest request;
+  ConnectRequest request = testing::World::RequestOf(plan.from, plan.to, stream.ticket);
   request.cookie = index;
-  request.peer = testing::World::AddressOf(plan.to);
-  request.ticket = stream.ticket;
   request.max_payload_bytes = plan.max_payload;
   const PostResult result =
       world_.endpoint(plan.from).Post(world_.LocalNow(plan.from), request, &stream.sender.handle);

@@ -51,9 +51,13 @@ void CheckReport(const uint8_t* bytes, size_t length) {
 void CheckHandshake(const uint8_t* bytes, size_t length) {
   Connect connect;
   if (ParseConnect(bytes, length, &connect)) {
-    std::vector<uint8_t> written(std::max(kConnectBytes, kDataHeaderBytes + connect.max_payload));
+    std::vector<uint8_t> written(std::max(connect.head_bytes(), kDataHeaderBytes + connect.max_payload));
     FORGIVE_CHECK(WriteConnect(connect, kKey, written.data()) == length);
-    FORGIVE_CHECK(std::memcmp(written.data() + 4, bytes + 4, 60) == 0);
+    FORGIVE_CHECK(std::memcmp(written.data() + 4, bytes + 4, 62) == 0);
+    for (size_t rail = 0; connect.rail_count > 1 && rail < connect.rail_count; ++rail) {
+      const size_t at = kConnectBytes + kRailBytes * rail;
+      FORGIVE_CHECK(std::memcmp(written.data() + at, bytes + at, sizeof(Address::bytes)) == 0);
+    }
   }
   ConnectReply reply;
   if (ParseConnectReply(bytes, length, &reply)) {

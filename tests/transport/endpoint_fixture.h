@@ -57,9 +57,7 @@ class EndpointTest : public ::testing::Test {
 
   // Host 0 asks host 1 for a connection; nothing has been sent yet.
   bool BeginConnect(const ListenTicket& ticket, ConnectionHandle* sender, uint32_t max_payload = kMaxPayloadBytes) {
-    ConnectRequest request;
-    request.peer = World::AddressOf(1);
-    request.ticket = ticket;
+    ConnectRequest request = World::RequestOf(0, 1, ticket);
     request.max_payload_bytes = max_payload;
     return world_.endpoint(0).Post(world_.LocalNow(0), request, sender) == PostResult::kAccepted;
   }

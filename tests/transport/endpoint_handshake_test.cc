@@ -63,6 +63,7 @@ TEST_F(HandshakeTest, AConnectOfAnotherVersionEndsInAClearErrorOnBothSides) {
   connect.max_payload = 1408;
   connect.listen_id = ticket.listen_id;
   connect.connection_id = 77;
+  connect.rail_count = kMaxRails;  // the longest head that the two versions share
   std::vector<uint8_t> packet(kDataHeaderBytes + connect.max_payload);
   WriteConnect(connect, ticket.secret, packet.data());
   packet[0] = FORGIVE_WIRE_VERSION + 1;

@@ -101,7 +101,7 @@ Packet Written(const Report& report, const SipKey* key = &kKey) {
 }
 
 Packet Written(const Connect& connect) {
-  Packet packet(std::max<size_t>(kConnectBytes, kDataHeaderBytes + connect.max_payload), 0xee);
+  Packet packet(std::max<size_t>(connect.head_bytes(), kDataHeaderBytes + connect.max_payload), 0xee);
   EXPECT_EQ(WriteConnect(connect, kKey, packet.data()), packet.size());
   return packet;
 }
@@ -391,6 +391,46 @@ TEST(WireConnect, PadsWithZerosThatItsTagCovers) {
   EXPECT_FALSE(VerifyTag(kKey, PacketType::kConnect, packet.data(), packet.size(), 0));
 }
 
+Connect SomeConnectOverRails(uint16_t rails, uint16_t max_payload) {
+  Connect connect = SomeConnect(max_payload);
+  connect.rail_count = rails;
+  for (uint8_t rail = 0; rail < rails; ++rail) connect.rails[rail].bytes.fill(static_cast<uint8_t>(0xa0 + rail));
+  return connect;
+}
+
+TEST(WireConnect, CarriesTheAddressOfEachRailUnderItsTagWhateverThePayload) {
+  for (const uint16_t max_payload : {uint16_t{4096}, uint16_t{16}}) {
+    for (uint16_t rails = 2; rails <= kMaxRails; ++rails) {
+      const Connect connect = SomeConnectOverRails(rails, max_payload);
+      Packet packet = Written(connect);
+      Connect parsed;
+      ASSERT_TRUE(ParseConnect(packet.data(), packet.size(), &parsed));
+      EXPECT_EQ(parsed.rail_count, rails);
+      for (uint16_t rail = 0; rail < rails; ++rail) EXPECT_EQ(parsed.rails[rail], connect.rails[rail]);
+      ASSERT_TRUE(VerifyTag(kKey, PacketType::kConnect, packet.data(), packet.size(), 0));
+      packet[kConnectBytes + kRailBytes * (rails - 1u)] ^= 1;
+      EXPECT_FALSE(VerifyTag(kKey, PacketType::kConnect, packet.data(), packet.size(), 0));
+    }
+  }
+}
+
+TEST(WireConnect, OverOneRailIsAsBeforeThereWereRails) {
+  Connect connect = SomeConnect(1392);
+  connect.rails[0].bytes.fill(0xaa);
+  const Packet packet = Written(connect);
+  EXPECT_EQ(std::count(packet.begin() + 64, packet.begin() + 72, 0), 8);
+  EXPECT_EQ(std::count(packet.begin() + kConnectBytes, packet.end(), 0), 1392 + 56 - 80);
+}
+
+TEST(WireConnect, RefusesANumberOfRailsThatNoneHas) {
+  Packet packet = Written(SomeConnectOverRails(2, 4096));
+  Connect parsed;
+  for (const uint8_t rails : {uint8_t{1}, uint8_t{kMaxRails + 1}, uint8_t{255}}) {
+    packet[65] = rails;
+    EXPECT_FALSE(ParseConnect(packet.data(), packet.size(), &parsed)) << int{rails};
+  }
+}
+
 TEST(WireConnect, RefusesALengthThatDoesNotProveItsPayload) {
   const Packet packet = Written(SomeConnect(4096));
   Connect parsed;
@@ -477,6 +517,7 @@ std::vector<Specimen> Specimens() {
           {"report", PacketType::kReport, SomeReport().report_number, Written(SomeReport())},
           {"report without ranges", PacketType::kReport, 0, Written(Report{})},
           {"connect", PacketType::kConnect, 0, Written(SomeConnect(160))},
+          {"connect over rails", PacketType::kConnect, 0, Written(SomeConnectOverRails(3, 160))},
           {"connect reply", PacketType::kConnectReply, 0, Written(SomeReply())},
           {"probe", PacketType::kProbe, 0, Written(Control{PacketType::kProbe, 0, 1, 2})},
           {"reset", PacketType::kReset, 0, Written(Control{PacketType::kReset, 3, 1, 2})}};
@@ -651,10 +692,10 @@ TEST(WireParsers, RefuseOrReadEveryFlippedPacketWithoutReadingBeyondIt) {
       EXPECT_LE(report.sack_count, kMaxSackRanges);
     }
     if (ParseConnect(packet.data(), packet.size(), &connect)) {
-      EXPECT_EQ(std::max<size_t>(connect.max_payload + kDataHeaderBytes, kConnectBytes), packet.size());
+      EXPECT_EQ(std::max<size_t>(connect.max_payload + kDataHeaderBytes, connect.head_bytes()), packet.size());
     }
     if (ParseConnectReply(packet.data(), packet.size(), &reply)) {
-      EXPECT_LE(reply.status, ConnectStatus::kOverLimit);
+      EXPECT_LE(reply.status, ConnectStatus::kOtherRails);
     }
     if (ParseControl(packet.data(), packet.size(), &control)) {
       EXPECT_GE(control.type, PacketType::kProbe);

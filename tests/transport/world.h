@@ -89,10 +89,22 @@ class World {
     booted.idle_turns = 0;
   }
 
-  static Address AddressOf(int host) {
+  static Address AddressOf(int host, uint32_t rail = 0) {
     Address address;
     address.bytes[0] = static_cast<uint8_t>(host + 1);
+    address.bytes[1] = static_cast<uint8_t>(rail);
     return address;
+  }
+  // With the addresses of every rail that there may be.
+  static ConnectRequest RequestOf(int from, int to, const ListenTicket& ticket) {
+    ConnectRequest request;
+    request.peer = AddressOf(to);
+    for (uint32_t rail = 0; rail < kMaxRails; ++rail) {
+      if (rail != 0) request.more_peers[rail - 1] = AddressOf(to, rail);
+      request.own[rail] = AddressOf(from, rail);
+    }
+    request.ticket = ticket;
+    return request;
   }
 
   Host& host(int i) { return hosts_[static_cast<size_t>(i)]; }
@@ -347,10 +359,8 @@ struct Link {
 inline bool ConnectPair(World* world, int from, int to, Link* link, uint32_t max_payload = kMaxPayloadBytes) {
   ListenTicket ticket;
   if (world->endpoint(to).Post(ListenRequest{7}, &ticket) != PostResult::kAccepted) return false;
-  ConnectRequest request;
+  ConnectRequest request = World::RequestOf(from, to, ticket);
   request.cookie = 8;
-  request.peer = World::AddressOf(to);
-  request.ticket = ticket;
   request.max_payload_bytes = max_payload;
   if (world->endpoint(from).Post(world->LocalNow(from), request, &link->sender) != PostResult::kAccepted)
     return false;

@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+// Tests of connections over several rails: where each path leads, and what happens where a rail is dead.
+#include <gtest/gtest.h>
+
+#include <set>
+#include <tuple>
+
+#include "endpoint_fixture.h"
+
+namespace forgive {
+namespace {
+
+using namespace testing;  // NOLINT: the fixture's names
+
+Config Railed(uint32_t rails, uint32_t paths) {
+  Config config = TestConfig();
+  config.path_policy = PathPolicy::kOblivious;
+  config.rails = rails;
+  config.paths = paths;
+  return config;
+}
+
+// Links that lead somewhere only where path and destination are of one rail, and that rail is alive.
+class Rails : public EndpointTest {
+ protected:
+  static constexpr uint32_t kRails = 3;
+  static constexpr uint32_t kPaths = 6;
+
+  explicit Rails(Config config = Railed(kRails, kPaths)) : EndpointTest(config) {
+    world_.carry = [this](int from, const Transmit& transmit) {
+      const uint32_t rail = transmit.destination.bytes[1];
+      EXPECT_EQ(rail, transmit.path % kRails) << "to another rail than the path's";
+      if (dead_.contains({from, rail})) return;
+      Flight* flight = world_.NewFlight(from, transmit.destination);
+      ASSERT_NE(flight, nullptr) << "to nobody";
+      bytes_[from][rail] += transmit.header_length + transmit.payload_length;
+      paths_[from].insert(transmit.path);
+      flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
+      if (transmit.payload_length != 0) {
+        flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+      }
+      flight->source = World::AddressOf(spoofed_ ? 77 : from, rail);
+      world_.Launch(world_.now() + Microseconds(50));
+    };
+  }
+
+  void KillRail(uint32_t rail) { dead_.insert({{0, rail}, {1, rail}}); }
+  void Post() {
+    message_ = Bytes(1000000);
+    buffer_.assign(message_.size(), 0);
+    ASSERT_TRUE(Receive(link_, 1, &buffer_));
+    ASSERT_TRUE(Send(link_, 0, message_));
+  }
+  void ExpectWhole() {
+    EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+    EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
+    EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
+    EXPECT_TRUE(buffer_ == message_) << "the bytes differ";
+  }
+
+  Link link_;
+  std::set<std::pair<int, uint32_t>> dead_;  // what leaves the host by the rail
+  bool spoofed_ = false;
+  std::array<std::array<uint64_t, kRails>, 2> bytes_{};
+  std::array<std::set<uint16_t>, 2> paths_;
+  std::vector<uint8_t> message_, buffer_;
+};
+
+TEST_F(Rails, CarryEqualSharesOfTheDataOverEveryPath) {
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  Post();
+  RunFor(Seconds(5));
+  ExpectWhole();
+  EXPECT_EQ(paths_[0].size(), kPaths);
+  for (uint32_t rail = 0; rail < kRails; ++rail) {
+    EXPECT_NEAR(static_cast<double>(bytes_[0][rail]), 1e6 / kRails, 5e4) << rail;
+  }
+}
+
+TEST_F(Rails, SendReportsToTheAddressesThatTheConnectNamesAndNotToItsSource) {
+  spoofed_ = true;  // the carrier knows no host 77, and would say so
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  Post();
+  RunFor(Seconds(5));
+  ExpectWhole();
+}
+
+class DeadRail : public Rails, public ::testing::WithParamInterface<uint32_t> {};
+
+TEST_P(DeadRail, LeavesTheConnectionGoingOnTheOthers) {
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  Post();
+  RunFor(Milliseconds(3));
+  ASSERT_EQ(logs_[0].Count(Event::Kind::kSent), 0) << "the transfer is over already";
+  KillRail(GetParam());
+  RunFor(Milliseconds(400));
+  ExpectWhole();
+}
+
+TEST_P(DeadRail, LetsAConnectionBegin) {
+  KillRail(GetParam());
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  Post();
+  RunFor(Milliseconds(500));
+  ExpectWhole();
+}
+
+TEST_P(DeadRail, LetsAConnectionBeginWhereOnlyTheWayBackIsDead) {
+  dead_.insert({1, GetParam()});
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  Post();
+  RunFor(Milliseconds(500));
+  ExpectWhole();
+}
+
+INSTANTIATE_TEST_SUITE_P(Each, DeadRail, ::testing::Values(0u, 1u, 2u));
+
+TEST_F(Rails, OfAnotherNumberAreRefusedAndTheConnectorSaysWhy) {
+  World world;
+  world.Begin(5);
+  world.AddHost(Railed(2, 2), {});
+  world.AddHost(Railed(kRails, kPaths), {});
+  std::vector<Event> events;
+  world.on_event = [&](int, const Event& event) { events.push_back(event); };
+  ListenTicket ticket;
+  ASSERT_EQ(world.endpoint(1).Post(ListenRequest{7}, &ticket), PostResult::kAccepted);
+  ConnectionHandle sender;
+  ASSERT_EQ(world.endpoint(0).Post(world.LocalNow(0), World::RequestOf(0, 1, ticket), &sender), PostResult::kAccepted);
+  for (int i = 0; i < 100 && world.Step(world.now() + Seconds(1)); ++i) {
+  }
+  ASSERT_EQ(events.size(), 1u);
+  EXPECT_EQ(events[0].kind, Event::Kind::kFailed);
+  EXPECT_EQ(events[0].reason, FailReason::kOtherRails);
+}
+
+}  // namespace
+}  // namespace forgive
