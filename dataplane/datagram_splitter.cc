@@ -108,6 +108,7 @@ bool DatagramSplitter::Take(ReceivedMessage* message, Datagram* out) {
     taken = TakeRaw(*message, out);
   }
   taken = taken && Acceptable(*message, *out);
+  if (taken) bytes_ += out->length;
   message->offset += length;
   message->used_up = message->offset >= message->length;
   return taken;

@@ -46,6 +46,7 @@ class DatagramSplitter {
   // Takes the next datagram of a message that is not used up. False: it is a drop.
   bool Take(ReceivedMessage* message, Datagram* out);
 
+  uint64_t bytes() const { return bytes_; }  // of the datagrams taken
   uint64_t truncated() const { return truncated_; }
   uint64_t kernel_drops() const { return kernel_drops_; }  // as the socket last said; wraps at 2^32
   // Raw sockets: packets taken, and those of them that the UDP socket's filter has dropped and counted too.
@@ -58,6 +59,7 @@ class DatagramSplitter {
   bool Acceptable(const ReceivedMessage& message, const Datagram& datagram);
 
   LaneOptions options_;
+  uint64_t bytes_ = 0;
   uint64_t truncated_ = 0;
   uint64_t kernel_drops_ = 0;
   uint64_t raw_packets_ = 0;

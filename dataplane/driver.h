@@ -3,6 +3,7 @@
 #ifndef FORGIVE_DATAPLANE_DRIVER_H_
 #define FORGIVE_DATAPLANE_DRIVER_H_
 
+#include <array>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -12,17 +13,26 @@
 
 namespace forgive {
 
+// What passed a rail, in bytes of UDP payloads.
+struct RailBytes {
+  uint64_t sent = 0;
+  uint64_t received = 0;
+
+  friend bool operator==(const RailBytes&, const RailBytes&) = default;
+};
+
 struct DriverCounters {
   uint64_t socket_drops = 0;     // packets the kernel dropped for want of buffer
   uint64_t send_errors = 0;      // packets the kernel refused for another reason than "try again"
   uint64_t truncated = 0;        // datagrams that a local buffer cut: drops
   uint64_t raw_packets = 0;      // cut packets that only the raw path saw
   uint64_t faults_injected = 0;  // by the fault-injecting driver
+  std::array<RailBytes, kMaxRails> rails{};  // of kernel sockets
 
   friend bool operator==(const DriverCounters&, const DriverCounters&) = default;
 };
 
-// One local UDP port of one device. Called by one thread, the engine's, which also destroys it (any thread may destroy
+// One local UDP port of one device, or one of each of its rails. Called by one thread, the engine's, which also destroys it (any thread may destroy
 // one that was not used).
 class Driver {
  public:
@@ -40,6 +50,8 @@ class Driver {
   virtual size_t SendBurst(std::span<const Transmit> packets) = 0;
 
   virtual Address local_address() const = 0;
+  // Where a rail receives; that of the first is local_address(). Transmit::path goes by rail path % rails.
+  virtual Address rail_address(uint32_t /*rail*/) const { return local_address(); }
   // The largest UDP payload that the device's MTU lets pass unfragmented.
   virtual uint32_t max_datagram_bytes() const = 0;
   // File descriptors that become readable when something arrives; empty: poll only.

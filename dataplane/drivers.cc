@@ -8,6 +8,7 @@
 #include "dataplane/socket_address.h"
 #include "dataplane/udp_driver.h"
 #include "dataplane/uring_driver.h"
+#include "transport/check.h"
 
 namespace forgive {
 namespace {
@@ -16,13 +17,28 @@ uint32_t PathsOf(const EngineOptions& options) {
   return options.transport.path_policy == PathPolicy::kSingle ? 1 : options.transport.paths;
 }
 
+// False: the driver has no rails.
+bool CheckRails(const EngineOptions& options, std::string* error) {
+  if (options.transport.rails == 1) return true;
+  if (options.driver == "dpdk") {
+    *error = "FORGIVE_RAILS: FORGIVE_DRIVER=dpdk has one rail: choose udp or uring, or unset FORGIVE_RAILS";
+  } else if (!options.relay.empty()) {
+    *error = "FORGIVE_RAILS: a relay (FORGIVE_RELAY) is one rail: unset FORGIVE_RAILS";
+  } else {
+    return true;
+  }
+  return false;
+}
+
 // False: the driver cannot give the transport the paths that it is to spray over.
 bool CheckPaths(const EngineOptions& options, std::string* error) {
-  const uint32_t paths = PathsOf(options);
+  const uint32_t rails = options.transport.rails;
+  const uint32_t paths = PathsOf(options) / rails;
   if (paths == 1) return true;
   const std::string setting = "FORGIVE_PATHS=" + std::to_string(paths);
-  if (paths == 0 || paths > kMostUdpPaths) {
-    *error = setting + ": accepted: an integer from 1 to " + std::to_string(kMostUdpPaths);
+  if (paths == 0 || paths * rails > kMostUdpPaths) {
+    *error = setting + ": accepted: an integer from 1 to " + std::to_string(kMostUdpPaths / rails);
+    if (rails != 1) *error += " (for each of " + std::to_string(rails) + " rails)";
   } else if (options.driver == "dpdk") {
     *error = setting + ": FORGIVE_DRIVER=dpdk has one path: choose udp or uring, or unset FORGIVE_PATHS";
   } else if (!options.relay.empty()) {
@@ -41,7 +57,8 @@ std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const Dev
   udp.local_address = device.local_address;
   udp.port_low = device.port_low;
   udp.port_high = device.port_high;
-  udp.paths = PathsOf(options);
+  udp.more_rails = device.more_rails;
+  udp.paths = PathsOf(options) / options.transport.rails;
   udp.dscp_data = options.dscp_data;
   udp.dscp_control = options.dscp_control;
   udp.dscp_trimmed = options.dscp_trimmed;
@@ -101,10 +118,11 @@ std::unique_ptr<Driver> MakeDpdkDriver(const EngineOptions& options, uint32_t de
 std::unique_ptr<Driver> MakeDriver(const EngineOptions& options, uint32_t device_index,
                                    const std::shared_ptr<FaultLog>& log, std::string* error) {
   const DeviceOptions& device = options.devices[device_index];
+  FORGIVE_CHECK(device.more_rails.size() + 1 == options.transport.rails);
   std::unique_ptr<Driver> driver;
   if (options.driver_factory) {
     driver = options.driver_factory(device, options, error);
-  } else if (!CheckPaths(options, error)) {
+  } else if (!CheckRails(options, error) || !CheckPaths(options, error)) {
     return nullptr;
   } else if (options.driver == "udp" || options.driver == "uring") {
     driver = MakeKernelDriver(options, device, error);

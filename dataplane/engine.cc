@@ -2,8 +2,12 @@
 // The engine's public face: checks, commands and waits; the work is the poll loop's.
 #include "dataplane/engine.h"
 
+#include <algorithm>
+#include <array>
+
 #include "dataplane/drivers.h"
 #include "dataplane/poll_loop.h"
+#include "transport/check.h"
 
 namespace forgive {
 
@@ -16,7 +20,7 @@ class Engine::Impl {
 
   PollLoop loop;
   // Fixed at the start: the driver itself belongs to the loop's thread.
-  std::vector<Address> addresses;
+  std::vector<std::array<Address, kMaxRails>> addresses;  // by device and rail
   std::vector<uint32_t> max_datagram_bytes;
 };
 
@@ -37,7 +41,10 @@ std::unique_ptr<Engine> Engine::Start(const EngineOptions& options, std::string*
   }
   auto impl = std::make_unique<Impl>(options, std::move(drivers));
   for (uint32_t i = 0; i < impl->loop.device_count(); ++i) {
-    impl->addresses.push_back(impl->loop.driver(i).local_address());
+    std::array<Address, kMaxRails>& addresses = impl->addresses.emplace_back();
+    for (uint32_t rail = 0; rail < options.transport.rails; ++rail) {
+      addresses[rail] = impl->loop.driver(i).rail_address(rail);
+    }
     impl->max_datagram_bytes.push_back(impl->loop.driver(i).max_datagram_bytes());
   }
   if (!impl->loop.Start(error)) return nullptr;
@@ -47,7 +54,8 @@ std::unique_ptr<Engine> Engine::Start(const EngineOptions& options, std::string*
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
-Address Engine::local_address(uint32_t device) const { return impl_->addresses[device]; }
+Address Engine::local_address(uint32_t device) const { return impl_->addresses[device][0]; }
+Address Engine::rail_address(uint32_t device, uint32_t rail) const { return impl_->addresses[device][rail]; }
 uint32_t Engine::max_datagram_bytes(uint32_t device) const { return impl_->max_datagram_bytes[device]; }
 
 std::string Engine::driver_description(uint32_t device) const {
@@ -71,9 +79,12 @@ std::shared_ptr<ConnectionSlot> Engine::Accept(const std::shared_ptr<ListenerSlo
 void Engine::CloseListener(const std::shared_ptr<ListenerSlot>& listener) { impl_->loop.CloseListener(listener); }
 
 std::shared_ptr<ConnectionSlot> Engine::Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
-                                                uint32_t traffic_class, uint8_t dscp) {
+                                                uint32_t traffic_class, uint8_t dscp,
+                                                std::span<const Address> more_rails) {
+  FORGIVE_CHECK(more_rails.size() + 1 == impl_->loop.config().rails);
   ConnectRequest request;
   request.peer = peer;
+  std::ranges::copy(more_rails, request.more_peers.begin());
   request.ticket = ticket;
   request.traffic_class = traffic_class;
   request.dscp = dscp;

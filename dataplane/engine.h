@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,9 @@ struct ListenerSlot;  // opaque to users
 struct DeviceOptions {
   std::string interface;      // for messages
   std::string local_address;  // numeric, IPv4 or IPv6 (link-local: with %scope)
+  // Of the rails behind the first, one fewer than EngineOptions::transport.rails. Each path of the device goes by the
+  // rail that Config::rails says.
+  std::vector<std::string> more_rails;
   uint16_t port_low = 0;      // 0: any
   uint16_t port_high = 0;
   BitsPerSecond link_rate;  // 0: EngineOptions::transport's
@@ -105,6 +109,8 @@ class Engine {
 
   // Where a device listens, for the handle.
   Address local_address(uint32_t device) const;
+  // The same of one of its rails; the first is local_address().
+  Address rail_address(uint32_t device, uint32_t rail) const;
   uint32_t max_datagram_bytes(uint32_t device) const;
   std::string driver_description(uint32_t device) const;
 
@@ -116,9 +122,11 @@ class Engine {
   void CloseListener(const std::shared_ptr<ListenerSlot>& listener);
   // Starts a handshake; poll the slot's state. Failed with kOverLimit, the peer has never heard of it: try again when
   // a connection has been closed and its linger time is over. With kClosedHere: the engine ended first.
-  // `traffic_class` is told to the listener; `dscp` is what the connection's data packets carry.
+  // `traffic_class` is told to the listener; `dscp` is what the connection's data packets carry; `more_rails` is where
+  // the peer is on the rails behind the first, as many as this side has.
   std::shared_ptr<ConnectionSlot> Connect(uint32_t device, const Address& peer, const ListenTicket& ticket,
-                                          uint32_t traffic_class, uint8_t dscp = kDscpOfDriver);
+                                          uint32_t traffic_class, uint8_t dscp = kDscpOfDriver,
+                                          std::span<const Address> more_rails = {});
   // Returns when the engine has let go of all memory of the connection: it waits for a turn of the engine, because
   // requests may be unfinished, and their slots and buffers are the caller's after the return.
   void Close(const std::shared_ptr<ConnectionSlot>& connection);

@@ -40,6 +40,7 @@ class FaultDriver final : public Driver {
   bool receive_drained() const override { return next_ready_ == ready_.size() && inner_->receive_drained(); }
   size_t SendBurst(std::span<const Transmit> packets) override { return inner_->SendBurst(packets); }
   Address local_address() const override { return inner_->local_address(); }
+  Address rail_address(uint32_t rail) const override { return inner_->rail_address(rail); }
   uint32_t max_datagram_bytes() const override { return inner_->max_datagram_bytes(); }
   std::span<const int> poll_fds() const override { return inner_->poll_fds(); }
   int blocked_fd() const override { return inner_->blocked_fd(); }

@@ -202,8 +202,13 @@ void PollLoop::ConnectHere(TimePoint now, const std::shared_ptr<EngineConnection
   if (stop_) return fail(FailReason::kClosedHere);
   Device& device = *devices_[connection->device];
   ConnectRequest& request = connection->request;
-  // A link-local address of the peer carries the peer's own interface number.
-  SetAddressScope(AddressScope(device.driver->local_address()), &request.peer);
+  // A link-local address carries the number that the interface has on its own host.
+  for (uint32_t rail = 0; rail < options_.transport.rails; ++rail) {
+    request.own[rail] = device.driver->rail_address(rail);
+    SetAddressScope(AddressScope(request.own[rail]),
+                    rail == 0 ? &request.peer : &request.more_peers[rail - 1]);
+    SetAddressScope(0, &request.own[rail]);
+  }
   const uint32_t most = device.driver->max_datagram_bytes();
   request.max_payload_bytes = most > kDataHeaderBytes ? most - static_cast<uint32_t>(kDataHeaderBytes) : 0;
   const PostResult result = device.endpoint->Post(now, request, &connection->handle);

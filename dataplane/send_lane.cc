@@ -27,6 +27,14 @@ constexpr uint32_t kMaxSegmentedBytes = 65000;
 
 uint32_t PacketBytes(const Transmit& packet) { return packet.header_length + packet.payload_length; }
 
+// True if the packet must be told by which interface to leave.
+bool LeavesByChoice(const UdpSockets& sockets, const Address& destination) {
+  if (sockets.leave_by == 0) return false;
+  Address host = destination;
+  SetAddressPort(0, &host);
+  return std::find(sockets.local_hosts.begin(), sockets.local_hosts.end(), host) == sockets.local_hosts.end();
+}
+
 // Some packets of a burst, in its order: those of one path.
 class Picked {
  public:
@@ -45,16 +53,21 @@ class Picked {
 
 }  // namespace
 
-SendLane::SendLane(const UdpDriverOptions& options, const UdpSockets* sockets, std::unique_ptr<MessageSender> sender)
-    : dscp_data_(options.dscp_data),
-      dscp_control_(options.dscp_control),
-      sockets_(sockets),
-      sender_(std::move(sender)),
-      segmentation_(sockets->segmentation),
-      paths_(static_cast<uint32_t>(1 + sockets->more_paths.size())) {
-  FORGIVE_CHECK(paths_ <= kMostUdpPaths);
-  path_fds_[0] = sockets->udp.get();
-  for (uint32_t path = 1; path < paths_; ++path) path_fds_[path] = sockets->more_paths[path - 1].get();
+SendLane::SendLane(const UdpDriverOptions& options, std::span<const UdpSockets> rails,
+                   std::unique_ptr<MessageSender> sender)
+    : dscp_data_(options.dscp_data), dscp_control_(options.dscp_control), rails_(rails), sender_(std::move(sender)) {
+  FORGIVE_CHECK(rails.size() <= kMaxRails);
+  const size_t paths_each = 1 + rails[0].more_paths.size();
+  path_count_ = rails.size() * paths_each;
+  FORGIVE_CHECK(path_count_ <= kMostUdpPaths);
+  for (size_t rail = 0; rail < rails.size(); ++rail) {
+    FORGIVE_CHECK(rails[rail].more_paths.size() + 1 == paths_each);
+    segmentation_[rail] = rails[rail].segmentation;
+    for (size_t n = 0; n < paths_each; ++n) {
+      const UniqueFd& socket = n == 0 ? rails[rail].udp : rails[rail].more_paths[n - 1];
+      paths_[n * rails.size() + rail] = {socket.get(), rail};
+    }
+  }
 }
 
 template <typename Packets>
@@ -79,15 +92,8 @@ size_t SendLane::RunLength(const Packets& packets) const {
   return count;
 }
 
-// True if the packet must be told by which interface to leave.
-bool SendLane::LeavesByChoice(const Address& destination) const {
-  if (sockets_->leave_by == 0) return false;
-  Address host = destination;
-  SetAddressPort(0, &host);
-  return std::find(sockets_->local_hosts.begin(), sockets_->local_hosts.end(), host) == sockets_->local_hosts.end();
-}
-
-void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_t message) {
+void SendLane::FillControl(const Transmit& packet, const UdpSockets& sockets, uint32_t segment_bytes,
+                           size_t message) {
   uint8_t* buffer = controls_[message].bytes;
   size_t used = 0;
   const auto append = [&](int level, int type, const auto& value) {
@@ -102,16 +108,16 @@ void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_
   const bool data = packet.packet_class == PacketClass::kData;
   const uint8_t dscp_data = packet.dscp == kDscpOfDriver ? dscp_data_ : packet.dscp;
   const int traffic_class = data ? dscp_data << 2 | kEct0 : dscp_control_ << 2;
-  append(sockets_->ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, sockets_->ipv6 ? IPV6_TCLASS : IP_TOS, traffic_class);
+  append(sockets.ipv6 ? IPPROTO_IPV6 : IPPROTO_IP, sockets.ipv6 ? IPV6_TCLASS : IP_TOS, traffic_class);
   if (segment_bytes != 0) append(IPPROTO_UDP, UDP_SEGMENT, static_cast<uint16_t>(segment_bytes));
-  if (LeavesByChoice(packet.destination)) {
-    if (sockets_->ipv6) {
+  if (LeavesByChoice(sockets, packet.destination)) {
+    if (sockets.ipv6) {
       in6_pktinfo leave{};
-      leave.ipi6_ifindex = sockets_->leave_by;
+      leave.ipi6_ifindex = sockets.leave_by;
       append(IPPROTO_IPV6, IPV6_PKTINFO, leave);
     } else {
       in_pktinfo leave{};
-      leave.ipi_ifindex = static_cast<int>(sockets_->leave_by);
+      leave.ipi_ifindex = static_cast<int>(sockets.leave_by);
       append(IPPROTO_IP, IP_PKTINFO, leave);
     }
   }
@@ -120,12 +126,15 @@ void SendLane::FillControl(const Transmit& packet, uint32_t segment_bytes, size_
 }
 
 template <typename Packets>
-void SendLane::FillMessage(const Packets& packets, size_t count, size_t message, size_t* vector) {
+void SendLane::FillMessage(const Packets& packets, const UdpSockets& sockets, size_t count, size_t message,
+                           size_t* vector) {
+  uint32_t bytes = 0;
   msghdr& header = messages_[message].msg_hdr;
   header = msghdr{};
   header.msg_iov = &vectors_[*vector];
   for (size_t i = 0; i < count; ++i) {
     const Transmit& packet = packets[i];
+    bytes += PacketBytes(packet);
     vectors_[(*vector)++] = {const_cast<uint8_t*>(packet.header.data()), packet.header_length};
     if (packet.payload_length != 0) {
       vectors_[(*vector)++] = {const_cast<uint8_t*>(packet.payload), packet.payload_length};
@@ -134,12 +143,13 @@ void SendLane::FillMessage(const Packets& packets, size_t count, size_t message,
   header.msg_iovlen = static_cast<size_t>(&vectors_[0] + *vector - header.msg_iov);
   header.msg_namelen = ToSocketAddress(packets[0].destination, &names_[message]);
   header.msg_name = &names_[message];
-  FillControl(packets[0], count > 1 ? PacketBytes(packets[0]) : 0, message);
+  FillControl(packets[0], sockets, count > 1 ? PacketBytes(packets[0]) : 0, message);
   packets_in_message_[message] = count;
+  bytes_in_message_[message] = bytes;
 }
 
 template <typename Packets>
-size_t SendLane::SendMessages(const Packets& packets, int fd, bool segmented, SendResult* result,
+size_t SendLane::SendMessages(const Packets& packets, const Path& path, bool segmented, SendResult* result,
                               size_t* refused_run) {
   size_t taken = 0;
   bool retried = false;
@@ -149,11 +159,14 @@ size_t SendLane::SendMessages(const Packets& packets, int fd, bool segmented, Se
     for (size_t next = taken; next < packets.size() && next - taken < kSendBatch;) {
       const Packets rest = packets.subspan(next, std::min(packets.size() - next, kSendBatch - (next - taken)));
       const size_t run = segmented ? RunLength(rest) : 1;
-      FillMessage(rest, run, messages++, &vector);
+      FillMessage(rest, rails_[path.rail], run, messages++, &vector);
       next += run;
     }
-    const int sent = sender_->Send(fd, std::span(messages_).first(messages));
-    for (int i = 0; i < sent; ++i) taken += packets_in_message_[static_cast<size_t>(i)];
+    const int sent = sender_->Send(path.fd, std::span(messages_).first(messages));
+    for (size_t i = 0; static_cast<int>(i) < sent; ++i) {
+      taken += packets_in_message_[i];
+      sent_bytes_[path.rail] += bytes_in_message_[i];
+    }
     if (sent > 0) {
       retried = false;
       continue;
@@ -173,12 +186,13 @@ size_t SendLane::SendMessages(const Packets& packets, int fd, bool segmented, Se
 }
 
 template <typename Packets>
-size_t SendLane::SendBy(int fd, const Packets& packets) {
+size_t SendLane::SendBy(const Path& path, const Packets& packets) {
+  bool& segmentation = segmentation_[path.rail];
   size_t taken = 0;
   while (taken < packets.size()) {
     SendResult result = SendResult::kTryAgain;
     size_t run = 0;
-    taken += SendMessages(Packets(packets.subspan(taken)), fd, segmentation_, &result, &run);
+    taken += SendMessages(Packets(packets.subspan(taken)), path, segmentation, &result, &run);
     if (taken == packets.size() || result == SendResult::kTryAgain) break;
     if (run == 1) {
       ++send_errors_;
@@ -189,10 +203,10 @@ size_t SendLane::SendBy(int fd, const Packets& packets) {
     // checksum offload, an old kernel): never again. If they do not either, they are refused for themselves.
     const bool cannot_segment = refused_errno_ == EIO || refused_errno_ == EINVAL || refused_errno_ == EOPNOTSUPP;
     const Packets packets_of_run = packets.subspan(taken, run);
-    const size_t alone = SendMessages(Packets(packets_of_run.first(1)), fd, false, &result, &run);
+    const size_t alone = SendMessages(Packets(packets_of_run.first(1)), path, false, &result, &run);
     if (alone == 1) {
       // Else it was for want of memory: the next one may be segmented again.
-      if (cannot_segment) segmentation_ = false;
+      if (cannot_segment) segmentation = false;
     } else if (result == SendResult::kTryAgain) {
       break;
     } else {
@@ -208,14 +222,14 @@ uint64_t SendLane::SprayWindow(std::span<const Transmit> window, uint64_t sent) 
   std::array<size_t, kMostUdpPaths> counts{};
   for (size_t i = 0; i < window.size(); ++i) {
     if ((sent >> i & 1) != 0) continue;
-    FORGIVE_CHECK(window[i].path < paths_);
+    FORGIVE_CHECK(window[i].path < path_count_);
     const size_t path = window[i].path;
     places[path][counts[path]++] = static_cast<uint8_t>(i);
   }
-  for (uint32_t path = 0; path < paths_; ++path) {
+  for (size_t path = 0; path < path_count_; ++path) {
     if (counts[path] == 0) continue;
     const auto own = std::span<const uint8_t>(places[path]).first(counts[path]);
-    const size_t left = SendBy(path_fds_[path], Picked(window.data(), own));
+    const size_t left = SendBy(paths_[path], Picked(window.data(), own));
     for (const uint8_t place : own.first(left)) sent |= uint64_t{1} << place;
   }
   return sent;
@@ -238,7 +252,7 @@ size_t SendLane::Spray(std::span<const Transmit> packets) {
 }
 
 size_t SendLane::SendBurst(std::span<const Transmit> packets) {
-  return paths_ == 1 ? SendBy(path_fds_[0], packets) : Spray(packets);
+  return path_count_ == 1 ? SendBy(paths_[0], packets) : Spray(packets);
 }
 
 }  // namespace forgive

@@ -3,7 +3,6 @@
 #include "dataplane/socket_driver.h"
 
 #include <algorithm>
-#include <array>
 
 #include "dataplane/send_lane.h"
 #include "dataplane/socket_address.h"
@@ -25,87 +24,123 @@ constexpr uint32_t kRawTurn = 4;
 
 class SocketDriver final : public Driver {
  public:
-  SocketDriver(const UdpDriverOptions& options, UdpSockets sockets, SocketCalls calls)
+  SocketDriver(const UdpDriverOptions& options, std::vector<UdpSockets> rails, SocketCalls calls)
       : receive_buffer_wanted_(options.receive_buffer_bytes),
-        sockets_(std::move(sockets)),
+        rails_(std::move(rails)),
         name_(std::move(calls.name)),
-        udp_lane_(std::move(calls.udp_lane)),
-        raw_lane_(std::move(calls.raw_lane)),
-        send_lane_(options, &sockets_, std::move(calls.sender)) {
-    const uint32_t headers = (sockets_.ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes;
-    const uint32_t by_mtu = sockets_.mtu_bytes > headers ? sockets_.mtu_bytes - headers : 0;
-    max_datagram_bytes_ = std::min(by_mtu, kMaxDatagramBytes + options.extra_bytes);
-    poll_fds_ = {sockets_.udp.get(), sockets_.raw.get()};
+        lanes_(std::move(calls.lanes)),
+        send_lane_(options, rails_, std::move(calls.sender)) {
+    max_datagram_bytes_ = kMaxDatagramBytes + options.extra_bytes;
+    for (const UdpSockets& rail : rails_) {
+      const uint32_t headers = (rail.ipv6 ? kIpv6HeaderBytes : kIpv4HeaderBytes) + kUdpHeaderBytes;
+      const uint32_t by_mtu = rail.mtu_bytes > headers ? rail.mtu_bytes - headers : 0;
+      max_datagram_bytes_ = std::min(max_datagram_bytes_, by_mtu);
+      poll_fds_.push_back(rail.udp.get());
+      if (rail.raw.valid()) poll_fds_.push_back(rail.raw.get());
+    }
   }
 
   size_t ReceiveBurst(std::span<Datagram> out) override {
+    // Each rail is the first one in turn: one that always has a full burst must not keep the others waiting.
     size_t count = 0;
-    const bool raw_first = raw_lane_ && ++receive_calls_ % kRawTurn == 0;
-    if (raw_first) count = raw_lane_->Receive(out);
-    count += udp_lane_->Receive(out.subspan(count));
-    if (raw_lane_ && !raw_first && count < out.size()) count += raw_lane_->Receive(out.subspan(count));
+    const size_t first = receive_calls_ % lanes_.size();
+    const bool raw_turn = receive_calls_ / lanes_.size() % kRawTurn == kRawTurn - 1;
+    ++receive_calls_;
+    for (size_t n = 0; n < lanes_.size() && count < out.size(); ++n) {
+      const size_t rail = first + n < lanes_.size() ? first + n : first + n - lanes_.size();
+      count += ReceiveFrom(lanes_[rail], raw_turn, out.subspan(count));
+    }
     return count;
   }
-  bool receive_drained() const override { return udp_lane_->drained() && (!raw_lane_ || raw_lane_->drained()); }
+  bool receive_drained() const override {
+    return std::ranges::all_of(lanes_, [](const SocketCalls::RailLanes& lanes) {
+      return lanes.udp->drained() && (lanes.raw == nullptr || lanes.raw->drained());
+    });
+  }
   size_t SendBurst(std::span<const Transmit> packets) override { return send_lane_.SendBurst(packets); }
 
-  Address local_address() const override { return sockets_.local; }
+  Address local_address() const override { return rails_[0].local; }
+  Address rail_address(uint32_t rail) const override { return rails_[rail].local; }
   uint32_t max_datagram_bytes() const override { return max_datagram_bytes_; }
-  std::span<const int> poll_fds() const override { return std::span(poll_fds_).first(raw_lane_ ? 2 : 1); }
+  std::span<const int> poll_fds() const override { return poll_fds_; }
   int blocked_fd() const override { return send_lane_.blocked_fd(); }
   DriverCounters counters() const override;
   std::string description() const override;
 
  private:
+  static size_t ReceiveFrom(const SocketCalls::RailLanes& lanes, bool raw_first, std::span<Datagram> out);
+  std::string RailDescription(size_t rail) const;
+
   uint64_t receive_buffer_wanted_;
-  UdpSockets sockets_;
+  const std::vector<UdpSockets> rails_;
   std::string name_;
   uint32_t max_datagram_bytes_ = 0;
-  std::array<int, 2> poll_fds_{-1, -1};
-  std::unique_ptr<ReceiveLane> udp_lane_;
-  std::unique_ptr<ReceiveLane> raw_lane_;
+  std::vector<int> poll_fds_;
+  std::vector<SocketCalls::RailLanes> lanes_;  // by rail
   SendLane send_lane_;
-  uint32_t receive_calls_ = 0;
+  size_t receive_calls_ = 0;
 };
+
+size_t SocketDriver::ReceiveFrom(const SocketCalls::RailLanes& lanes, bool raw_first, std::span<Datagram> out) {
+  size_t count = 0;
+  raw_first = raw_first && lanes.raw != nullptr;
+  if (raw_first) count = lanes.raw->Receive(out);
+  count += lanes.udp->Receive(out.subspan(count));
+  if (lanes.raw != nullptr && !raw_first && count < out.size()) count += lanes.raw->Receive(out.subspan(count));
+  return count;
+}
 
 DriverCounters SocketDriver::counters() const {
   DriverCounters counters;
   counters.send_errors = send_lane_.send_errors();
-  counters.truncated = udp_lane_->splitter().truncated();
-  counters.socket_drops = udp_lane_->splitter().kernel_drops();
-  if (raw_lane_) {
-    const DatagramSplitter& raw = raw_lane_->splitter();
-    // What the UDP socket's filter leaves to the raw path is counted by the kernel as dropped.
-    counters.socket_drops -= std::min(counters.socket_drops, raw.seen_by_udp());
-    counters.socket_drops += raw.kernel_drops();
-    counters.truncated += raw.truncated();
-    counters.raw_packets = raw.raw_packets();
+  for (size_t rail = 0; rail < lanes_.size(); ++rail) {
+    const DatagramSplitter& udp = lanes_[rail].udp->splitter();
+    uint64_t drops = udp.kernel_drops();
+    counters.truncated += udp.truncated();
+    counters.rails[rail] = {send_lane_.sent_bytes(rail), udp.bytes()};
+    if (lanes_[rail].raw != nullptr) {
+      const DatagramSplitter& raw = lanes_[rail].raw->splitter();
+      // What the UDP socket's filter leaves to the raw path is counted by the kernel as dropped.
+      drops -= std::min(drops, raw.seen_by_udp());
+      drops += raw.kernel_drops();
+      counters.truncated += raw.truncated();
+      counters.raw_packets += raw.raw_packets();
+      counters.rails[rail].received += raw.bytes();
+    }
+    counters.socket_drops += drops;
   }
   return counters;
 }
 
-std::string SocketDriver::description() const {
-  std::string text = name_ + " " + AddressText(sockets_.local) + " on " + sockets_.interface + ", MTU " +
-                     std::to_string(sockets_.mtu_bytes) + ", receive buffer " +
-                     std::to_string(sockets_.receive_buffer_bytes / 1024) + " KiB";
-  if (sockets_.receive_buffer_bytes < receive_buffer_wanted_) {
+std::string SocketDriver::RailDescription(size_t rail) const {
+  const UdpSockets& sockets = rails_[rail];
+  std::string text = AddressText(sockets.local) + " on " + sockets.interface + ", MTU " +
+                     std::to_string(sockets.mtu_bytes) + ", receive buffer " +
+                     std::to_string(sockets.receive_buffer_bytes / 1024) + " KiB";
+  if (sockets.receive_buffer_bytes < receive_buffer_wanted_) {
     text += " of " + std::to_string(receive_buffer_wanted_ / 1024) +
             " KiB wanted (raise net.core.rmem_max or give CAP_NET_ADMIN)";
   }
-  if (sockets_.leave_by != 0) text += ", leaving by it (other interfaces share its subnet)";
-  if (!sockets_.more_ports.empty()) {
-    text += ", " + std::to_string(sockets_.more_ports.size() + 1) + " paths (also from ports";
-    for (const uint16_t port : sockets_.more_ports) text += " " + std::to_string(port);
+  if (sockets.leave_by != 0) text += ", leaving by it (other interfaces share its subnet)";
+  if (!sockets.more_ports.empty()) {
+    text += ", " + std::to_string(sockets.more_ports.size() + 1) + " paths (also from ports";
+    for (const uint16_t port : sockets.more_ports) text += " " + std::to_string(port);
     text += ")";
   }
-  text += send_lane_.segmentation() ? ", UDP_SEGMENT" : ", no UDP_SEGMENT";
-  text += sockets_.coalescing ? ", UDP_GRO" : ", no UDP_GRO";
-  if (sockets_.raw.valid()) {
+  text += send_lane_.segmentation(rail) ? ", UDP_SEGMENT" : ", no UDP_SEGMENT";
+  text += sockets.coalescing ? ", UDP_GRO" : ", no UDP_GRO";
+  if (sockets.raw.valid()) {
     text += ", raw path for cut packets";
-  } else if (sockets_.raw_denied) {
+  } else if (sockets.raw_denied) {
     text += ", no CAP_NET_RAW: only trims whose lengths and checksum the switch repaired are seen";
   }
-  return text + udp_lane_->note();
+  return text + lanes_[rail].udp->note();
+}
+
+std::string SocketDriver::description() const {
+  std::string text = name_ + " ";
+  for (size_t rail = 0; rail < rails_.size(); ++rail) text += (rail == 0 ? "" : "; rail ") + RailDescription(rail);
+  return text;
 }
 
 }  // namespace
@@ -127,8 +162,9 @@ LaneOptions RawLaneOptions(const UdpDriverOptions& options, const UdpSockets& so
   return lane;
 }
 
-std::unique_ptr<Driver> MakeSocketDriver(const UdpDriverOptions& options, UdpSockets sockets, SocketCalls calls) {
-  return std::make_unique<SocketDriver>(options, std::move(sockets), std::move(calls));
+std::unique_ptr<Driver> MakeSocketDriver(const UdpDriverOptions& options, std::vector<UdpSockets> rails,
+                                         SocketCalls calls) {
+  return std::make_unique<SocketDriver>(options, std::move(rails), std::move(calls));
 }
 
 }  // namespace forgive

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dataplane/message_sender.h"
 #include "dataplane/receive_lane.h"
@@ -14,9 +15,13 @@ namespace forgive {
 
 // What differs between udp and uring.
 struct SocketCalls {
+  struct RailLanes {
+    std::unique_ptr<ReceiveLane> udp;
+    std::unique_ptr<ReceiveLane> raw;  // nullptr: no raw path
+  };
+
   std::string name;
-  std::unique_ptr<ReceiveLane> udp_lane;
-  std::unique_ptr<ReceiveLane> raw_lane;  // nullptr: no raw path
+  std::vector<RailLanes> lanes;
   std::unique_ptr<MessageSender> sender;
 };
 
@@ -24,8 +29,9 @@ struct SocketCalls {
 LaneOptions UdpLaneOptions(const UdpDriverOptions& options, const UdpSockets& sockets);
 LaneOptions RawLaneOptions(const UdpDriverOptions& options, const UdpSockets& sockets);
 
-// `calls` read and write the descriptors of `sockets`.
-std::unique_ptr<Driver> MakeSocketDriver(const UdpDriverOptions& options, UdpSockets sockets, SocketCalls calls);
+// `calls` read and write the descriptors of `rails`.
+std::unique_ptr<Driver> MakeSocketDriver(const UdpDriverOptions& options, std::vector<UdpSockets> rails,
+                                         SocketCalls calls);
 
 }  // namespace forgive
 

@@ -22,16 +22,18 @@ class BatchSender final : public MessageSender {
 }  // namespace
 
 std::unique_ptr<Driver> OpenUdpDriver(const UdpDriverOptions& options, std::string* error) {
-  UdpSockets sockets;
-  if (!OpenUdpSockets(options, &sockets, error)) return nullptr;
+  std::vector<UdpSockets> rails;
+  if (!OpenRails(options, &rails, error)) return nullptr;
   SocketCalls calls;
   calls.name = "udp";
-  calls.udp_lane = std::make_unique<BatchLane>(sockets.udp.get(), UdpLaneOptions(options, sockets));
-  if (sockets.raw.valid()) {
-    calls.raw_lane = std::make_unique<BatchLane>(sockets.raw.get(), RawLaneOptions(options, sockets));
+  for (const UdpSockets& sockets : rails) {
+    SocketCalls::RailLanes& lanes = calls.lanes.emplace_back();
+    lanes.udp = std::make_unique<BatchLane>(sockets.udp.get(), UdpLaneOptions(options, sockets));
+    if (!sockets.raw.valid()) continue;
+    lanes.raw = std::make_unique<BatchLane>(sockets.raw.get(), RawLaneOptions(options, sockets));
   }
   calls.sender = std::make_unique<BatchSender>();
-  return MakeSocketDriver(options, std::move(sockets), std::move(calls));
+  return MakeSocketDriver(options, std::move(rails), std::move(calls));
 }
 
 }  // namespace forgive

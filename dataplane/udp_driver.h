@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "dataplane/driver.h"
 
@@ -22,10 +23,11 @@ enum class RawPath : uint8_t {
 inline constexpr uint32_t kMostUdpPaths = 8;
 
 struct UdpDriverOptions {
-  std::string local_address;  // numeric; link-local with %scope
+  std::string local_address;            // numeric; link-local with %scope
+  std::vector<std::string> more_rails;  // the local addresses of the rails behind the first, of the same family
   uint16_t port_low = 0;      // 0: any port
   uint16_t port_high = 0;
-  uint32_t paths = 1;  // at most kMostUdpPaths; Transmit::path is below it
+  uint32_t paths = 1;  // of each rail; of all at most kMostUdpPaths, and Transmit::path is below that number
   uint8_t dscp_data = 10;
   uint8_t dscp_control = 46;
   uint8_t dscp_trimmed = 11;
@@ -37,7 +39,7 @@ struct UdpDriverOptions {
   uint32_t extra_bytes = 0;  // bytes that a wrapper adds before each packet
 };
 
-// Opens and binds the socket. nullptr: *error says in one line what is wrong and what to do.
+// Opens and binds the sockets. nullptr: *error says in one line what is wrong and what to do.
 std::unique_ptr<Driver> OpenUdpDriver(const UdpDriverOptions& options, std::string* error);
 
 }  // namespace forgive

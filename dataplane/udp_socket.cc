@@ -14,6 +14,7 @@
 
 #include "dataplane/socket_address.h"
 #include "dataplane/udp_filter.h"
+#include "transport/check.h"
 
 // Newer than some C libraries' headers.
 #ifndef UDP_SEGMENT
@@ -224,6 +225,24 @@ bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::strin
   const bool raw =
       options.raw_path == RawPath::kAlways || (options.raw_path == RawPath::kAuto && out->interface != "lo");
   return !raw || OpenRawPath(out, error);
+}
+
+bool OpenRails(const UdpDriverOptions& options, std::vector<UdpSockets>* out, std::string* error) {
+  FORGIVE_CHECK(options.more_rails.size() < kMaxRails);
+  UdpDriverOptions rail = options;
+  rail.more_rails.clear();
+  for (size_t next = 0;; ++next) {
+    UdpSockets sockets;
+    if (!OpenUdpSockets(rail, &sockets, error)) return false;
+    out->push_back(std::move(sockets));
+    if (out->back().ipv6 != out->front().ipv6) {
+      *error = "rails " + options.local_address + " and " + rail.local_address +
+               " must be both IPv4 or both IPv6: set NCCL_SOCKET_FAMILY";
+      return false;
+    }
+    if (next == options.more_rails.size()) return true;
+    rail.local_address = options.more_rails[next];
+  }
 }
 
 }  // namespace forgive

@@ -25,9 +25,10 @@ class UniqueFd {
   int fd_ = -1;
 };
 
+// Those of one rail.
 struct UdpSockets {
-  UniqueFd udp;                      // receives, and sends path 0
-  std::vector<UniqueFd> more_paths;  // path 1 and on: these only send
+  UniqueFd udp;                      // receives, and sends its first path
+  std::vector<UniqueFd> more_paths;  // its others: these only send
   std::vector<uint16_t> more_ports;  // their source ports
   UniqueFd raw;  // invalid: no raw path
   Address local;
@@ -45,6 +46,8 @@ struct UdpSockets {
 
 // False: *error says in one line what is wrong and what to do.
 bool OpenUdpSockets(const UdpDriverOptions& options, UdpSockets* out, std::string* error);
+// The sockets of every rail, at most kMaxRails.
+bool OpenRails(const UdpDriverOptions& options, std::vector<UdpSockets>* out, std::string* error);
 
 }  // namespace forgive
 

@@ -63,20 +63,22 @@ bool UringOffered(std::string* why) { return ProbeIoRing(why); }
 
 std::unique_ptr<Driver> OpenUringDriver(const UdpDriverOptions& options, std::string* error) {
   if (!UringOffered(error)) return nullptr;
-  UdpSockets sockets;
-  if (!OpenUdpSockets(options, &sockets, error)) return nullptr;
+  std::vector<UdpSockets> rails;
+  if (!OpenRails(options, &rails, error)) return nullptr;
   SocketCalls calls;
   calls.name = "uring";
-  calls.udp_lane = UringLane::Open(sockets.udp.get(), UdpLaneOptions(options, sockets), error);
-  if (calls.udp_lane == nullptr) return nullptr;
-  if (sockets.raw.valid()) {
-    calls.raw_lane = UringLane::Open(sockets.raw.get(), RawLaneOptions(options, sockets), error);
-    if (calls.raw_lane == nullptr) return nullptr;
+  for (const UdpSockets& sockets : rails) {
+    SocketCalls::RailLanes& lanes = calls.lanes.emplace_back();
+    lanes.udp = UringLane::Open(sockets.udp.get(), UdpLaneOptions(options, sockets), error);
+    if (lanes.udp == nullptr) return nullptr;
+    if (!sockets.raw.valid()) continue;
+    lanes.raw = UringLane::Open(sockets.raw.get(), RawLaneOptions(options, sockets), error);
+    if (lanes.raw == nullptr) return nullptr;
   }
   auto sender = std::make_unique<UringSender>();
   if (!sender->Open(error)) return nullptr;
   calls.sender = std::move(sender);
-  return MakeSocketDriver(options, std::move(sockets), std::move(calls));
+  return MakeSocketDriver(options, std::move(rails), std::move(calls));
 }
 
 }  // namespace forgive

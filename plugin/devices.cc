@@ -137,6 +137,44 @@ bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const Dpd
   return true;
 }
 
+bool SelectRails(const std::vector<InterfaceAddress>& addresses, const std::vector<std::string>& rails,
+                 FamilyChoice family, std::vector<Device>* out, std::string* error) {
+  std::string lacking;
+  constexpr const char* kKinds[] = {"IPv4", "IPv6", "link-local"};
+  for (int rank = 0; rank < 3; ++rank) {
+    out->clear();
+    for (const std::string& rail : rails) {
+      const std::vector<Device> found = Take(addresses, family, [&](const InterfaceAddress& a) {
+        return a.interface == rail && Rank(a) == rank;
+      });
+      if (found.empty()) {
+        lacking += (lacking.empty() ? "" : ", ") + rail + " (" + kKinds[rank] + ")";
+        break;
+      }
+      out->push_back(found[0]);
+    }
+    if (out->size() == rails.size()) return true;
+  }
+  out->clear();
+  *error = "FORGIVE_RAILS: the interfaces must be up with addresses of one kind (NCCL_SOCKET_FAMILY); without one: " +
+           lacking + "; there are: " + InterfaceNames(addresses, family);
+  return false;
+}
+
+void JoinRails(std::vector<Device>* devices) {
+  Device joined = devices->front();
+  joined.slowest_rail_mbps = joined.speed_mbps;
+  for (size_t rail = 1; rail < devices->size(); ++rail) {
+    const Device& device = (*devices)[rail];
+    joined.interface += "+" + device.interface;
+    joined.more_rails.push_back(device.address);
+    joined.speed_mbps += device.speed_mbps;
+    joined.slowest_rail_mbps = std::min(joined.slowest_rail_mbps, device.speed_mbps);
+  }
+  if (joined.slowest_rail_mbps == 0) joined.speed_mbps = 0;  // not known of one
+  *devices = {joined};
+}
+
 EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices) {
   constexpr uint32_t kIpv4HeaderBytes = 20;
   constexpr uint32_t kIpv6HeaderBytes = 40;
@@ -145,9 +183,13 @@ EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device
   bool ipv6 = false;
   for (const Device& device : devices) {
     // Its own link's rate, unless the operator gave one for all (then in options.transport).
-    const uint64_t own_mbps = settings.link_rate_set ? 0 : device.speed_mbps;
+    // Rails get equal shares, so that no more passes than the slowest one's share allows.
+    const uint64_t rails = device.more_rails.size() + 1;
+    const uint64_t mbps = rails == 1 ? device.speed_mbps : device.slowest_rail_mbps * rails;
+    const uint64_t own_mbps = settings.link_rate_set ? 0 : mbps;
     options.devices.push_back({.interface = device.interface,
                                .local_address = device.address,
+                               .more_rails = device.more_rails,
                                .port_low = settings.port_low,
                                .port_high = settings.port_high,
                                .link_rate = {own_mbps * 1000000}});

@@ -24,11 +24,13 @@ struct InterfaceAddress {
 };
 
 struct Device {
-  std::string interface;
-  std::string address;
+  std::string interface;  // of several rails: all of them, with + between
+  std::string address;    // the first rail's
+  std::vector<std::string> more_rails;  // the others' addresses
   bool ipv6 = false;
   // What device_facts.h finds out.
-  uint32_t speed_mbps = 0;  // 0: not known
+  uint32_t speed_mbps = 0;         // of all rails together; 0: not known
+  uint32_t slowest_rail_mbps = 0;  // of several rails; 0: not known
   std::string pci_path;     // in sysfs; empty: not a PCI device
   uint64_t guid = 0;        // an RDMA device's card; else the MAC address; without one: the device's number
   RdmaPort rdma;            // number 0: the interface belongs to no RDMA device
@@ -51,6 +53,14 @@ bool SelectDevices(const std::vector<InterfaceAddress>& addresses, const Interfa
 // False: an interface has none, and *error says which.
 bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const DpdkOptions& dpdk, FamilyChoice family,
                        std::vector<Device>* out, std::string* error);
+
+// One device for each interface that FORGIVE_RAILS names, in its order, with addresses of one kind: IPv4, else IPv6,
+// else link-local. False: an interface has none of the kind that the others have, and *error says which.
+bool SelectRails(const std::vector<InterfaceAddress>& addresses, const std::vector<std::string>& rails,
+                 FamilyChoice family, std::vector<Device>* out, std::string* error);
+
+// Makes them one device, whose PCI path, GUID and port are the first one's.
+void JoinRails(std::vector<Device>* devices);
 
 // The options of an engine that drives these devices as the settings say.
 EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device>& devices);

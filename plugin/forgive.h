@@ -113,6 +113,9 @@ typedef struct forgive_stats_v1 {
   uint64_t segment_cuts; /* times a connection went on with smaller packets, as the path swallowed longer ones */
   uint64_t paths;        /* over which each connection sprays (FORGIVE_PATHS) */
   uint64_t paths_given_up, paths_returned; /* times a connection left a path that lost everything, or took it again */
+  uint64_t rails;                          /* over which each connection is striped (FORGIVE_RAILS) */
+  /* bytes of packets of any kind by each, headers of the transport included; of udp and uring */
+  uint64_t rail_sent_bytes[4], rail_received_bytes[4];
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);

@@ -14,6 +14,7 @@
 #include "plugin/communicator.h"
 #include "plugin/fail_words.h"
 #include "plugin/fork_generation.h"
+#include "plugin/handle.h"
 #include "plugin/log.h"
 #include "plugin/process.h"
 #include "plugin/traffic_class.h"
@@ -21,24 +22,8 @@
 namespace forgive::net {
 namespace {
 
-constexpr uint64_t kHandleMagic = 0x464f524749564531;  // "FORGIVE1"
-constexpr uint32_t kHandleVersion = 1;
 // What NCCL is told where the kernel reports no speed: as its own socket transport does.
 constexpr int kUnknownSpeedMbps = 10000;
-
-// What listen writes and NCCL carries to the peer, out of band.
-struct Handle {
-  uint64_t magic = kHandleMagic;
-  uint32_t version = kHandleVersion;
-  uint32_t reserved = 0;
-  Address address;
-  uint32_t reserved2 = 0;
-  uint64_t listen_id = 0;
-  SipKey secret;
-  uint64_t connecting = 0;  // the connecting side's own: names a handshake under way; 0: none
-};
-static_assert(sizeof(Handle) <= nccl::kHandleBytes);
-static_assert(std::is_trivially_copyable_v<Handle>);
 
 struct ListenCommunicator {
   Process* process = nullptr;
@@ -82,9 +67,10 @@ void SayIfNobodyConnects(ListenCommunicator* listen) {
       static_cast<long long>(patience.value / Seconds(1).value));
 }
 
-std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, Handle* handle,
+std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, const Handle& handle,
                                              std::string* error) {
-  const Address& peer = handle->address;
+  const Address& peer = handle.addresses[0];
+  const uint32_t rails = process->settings().engine.transport.rails;
   uint8_t dscp = 0;
   if (!FindDscp(process->settings(), traffic_class, &dscp, error)) {
     *error = "connect: " + *error;
@@ -94,9 +80,14 @@ std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int t
     *error = "connect: the peer listens on the other address family; set NCCL_SOCKET_FAMILY alike on all hosts";
     return nullptr;
   }
-  const ListenTicket ticket{.listen_id = handle->listen_id, .secret = handle->secret};
-  auto slot = process->engine()->Connect(static_cast<uint32_t>(device), peer, ticket,
-                                         TrafficClassOnWire(traffic_class), dscp);
+  if (handle.rails != rails) {
+    *error = "connect: the peer's device has " + std::to_string(handle.rails) + " rails, this side's " +
+             std::to_string(rails) + "; set FORGIVE_RAILS on all hosts, to as many interfaces";
+    return nullptr;
+  }
+  auto slot = process->engine()->Connect(static_cast<uint32_t>(device), peer, handle.ticket,
+                                         TrafficClassOnWire(traffic_class), dscp,
+                                         std::span(handle.addresses).subspan(1, rails - 1));
   if (slot == nullptr) *error = "connect: too many connections are open (docs/using.md, Limits)";
   return slot;
 }
@@ -275,11 +266,12 @@ int ListenOrThrow(void* named, int device, void* handle_bytes, void** listen_com
     throw;
   }
   Handle handle;
-  handle.address = process->engine()->local_address(static_cast<uint32_t>(device));
-  handle.listen_id = ticket.listen_id;
-  handle.secret = ticket.secret;
-  std::memset(handle_bytes, 0, nccl::kHandleBytes);
-  std::memcpy(handle_bytes, &handle, sizeof(handle));
+  handle.rails = process->settings().engine.transport.rails;
+  for (uint32_t rail = 0; rail < handle.rails; ++rail) {
+    handle.addresses[rail] = process->engine()->rail_address(static_cast<uint32_t>(device), rail);
+  }
+  handle.ticket = ticket;
+  WriteHandle(handle, handle_bytes);
   *listen_comm = made.release();
   return nccl::kSuccess;
 }
@@ -291,14 +283,14 @@ int ConnectOrThrow(void* named, int device, int traffic_class, void* handle_byte
   if (!FindContext(*process, named, &context)) return Refuse(nccl::kInternalError, "connect: no such context");
   if (context != nullptr) traffic_class = context->traffic_class;
   Handle handle;
-  std::memcpy(&handle, handle_bytes, sizeof(handle));
-  if (handle.magic != kHandleMagic) {
+  const HandleResult read = ReadHandle(handle_bytes, &handle);
+  if (read == HandleResult::kNotOurs) {
     return Refuse(
         nccl::kInternalError,
         "connect: the peer's handle is not FORGIVE's, so that rank runs without it; all hosts need the same "
         "plugin (NCCL_NET=forgive makes NCCL say why one has not loaded it)");
   }
-  if (handle.version != kHandleVersion) {
+  if (read == HandleResult::kOtherVersion) {
     return Refuse(nccl::kInternalError,
                   "connect: the peer's handle is from another version of FORGIVE; all hosts need the same plugin");
   }
@@ -306,7 +298,7 @@ int ConnectOrThrow(void* named, int device, int traffic_class, void* handle_byte
   const std::lock_guard<std::mutex> lock(table.mutex);
   if (handle.connecting == 0) {
     std::string error;
-    auto slot = StartConnect(process, device, traffic_class, &handle, &error);
+    auto slot = StartConnect(process, device, traffic_class, handle, &error);
     if (slot == nullptr) return Refuse(nccl::kSystemError, error.c_str());
     handle.connecting = table.next++;
     try {
@@ -315,7 +307,7 @@ int ConnectOrThrow(void* named, int device, int traffic_class, void* handle_byte
       process->engine()->CloseIdle(slot);
       throw;
     }
-    std::memcpy(handle_bytes, &handle, sizeof(handle));
+    WriteHandle(handle, handle_bytes);
   }
   const auto found = table.slots.find(handle.connecting);
   if (found == table.slots.end()) return Refuse(nccl::kInternalError, "connect: no such handshake under way");
@@ -324,7 +316,7 @@ int ConnectOrThrow(void* named, int device, int traffic_class, void* handle_byte
   const std::shared_ptr<ConnectionSlot> slot = std::move(found->second);
   table.slots.erase(found);
   handle.connecting = 0;
-  std::memcpy(handle_bytes, &handle, sizeof(handle));
+  WriteHandle(handle, handle_bytes);
   if (state != ConnectionSlot::kReady) {
     const auto reason = static_cast<FailReason>(slot->reason.load(std::memory_order_acquire));
     process->engine()->CloseIdle(slot);

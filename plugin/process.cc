@@ -76,15 +76,22 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   }
   const DpdkOptions& dpdk = settings.engine.dpdk;
   const bool by_ports = settings.engine.driver == "dpdk" && !dpdk.ports.empty();
-  const bool selected = by_ports ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)
-                                 : SelectDevices(addresses, settings.interfaces, settings.family, &devices, error);
+  const bool selected =
+      !settings.rails.empty() ? SelectRails(addresses, settings.rails, settings.family, &devices, error)
+      : by_ports              ? SelectDpdkDevices(addresses, dpdk, settings.family, &devices, error)
+                              : SelectDevices(addresses, settings.interfaces, settings.family, &devices, error);
   if (!selected) return nullptr;
   FactSources sources;
   if (!settings.verbs) sources.verbs_library.clear();
   DescribeDevices(sources, &devices);
-  // The ports of FORGIVE_DPDK are devices in their own order, and the kernel may know nothing of them.
+  // The ports of FORGIVE_DPDK are devices in their own order, and the kernel may know nothing of them. Rails have their
+  // own order, too, and all of them are needed.
   std::vector<std::string> left_out;
-  if (!by_ports && !ArrangeDevices(&devices, &left_out, error)) return nullptr;
+  if (!settings.rails.empty()) {
+    JoinRails(&devices);
+  } else if (!by_ports && !ArrangeDevices(&devices, &left_out, error)) {
+    return nullptr;
+  }
   for (const std::string& line : left_out) Log(LogLevel::kWarning, "%s", line.c_str());
   NumberDevices(&devices);
 

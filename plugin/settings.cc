@@ -78,6 +78,15 @@ Outcome Interface(const std::string& text, Settings* out) {
   return Good(!out->interfaces.names.empty());
 }
 
+Outcome Rails(const std::string& text, Settings* out) {
+  out->rails = SplitList(text, ',');
+  out->engine.transport.rails = static_cast<uint32_t>(out->rails.size());
+  std::vector<std::string> names = out->rails;
+  std::ranges::sort(names);
+  const bool distinct = std::ranges::adjacent_find(names) == names.end();
+  return Good(names.size() >= 2 && names.size() <= kMaxRails && distinct);
+}
+
 Outcome DriverName(const std::string& text, Settings* out) {
   out->choose_driver = text == "auto";
   if (!out->choose_driver) out->engine.driver = text;
@@ -223,6 +232,7 @@ constexpr Variable kVariables[] = {
      "a list of interface names or prefixes by comma, after = exact names, after ^ all but these", Interface},
     {"FORGIVE_VERBS", "1", "0 or 1 (0: libibverbs is not asked)",
      [](const std::string& t, Settings* s) { return Good(ParseSwitch(t, &s->verbs)); }},
+    {"FORGIVE_RAILS", "each interface is a device", "two to four interface names by comma", Rails},
     {"FORGIVE_PORT_RANGE", "any", "PORT or LOW-HIGH, from 1 to 65535",
      [](const std::string& t, Settings* s) { return Good(ParsePortRange(t, &s->port_low, &s->port_high)); }},
     {"FORGIVE_PATHS", "1", "an integer from 1 to 8",
@@ -419,6 +429,9 @@ bool ParseSettings(const Environment& environment, Settings* out, std::vector<st
   // A least timeout above the largest one there would be moves it up: who waits that long never backs off.
   Config& transport = out->engine.transport;
   transport.max_rto = std::max(transport.max_rto, transport.min_rto);
+  // The variables say what one rail has.
+  transport.paths *= transport.rails;
+  transport.link_rate.value *= transport.rails;
   transport.path_policy = out->path_policy.value_or(transport.paths == 1 ? PathPolicy::kSingle : PathPolicy::kReps);
   return CheckTogether(*out, warnings, error) &&
          (out->statistics_file.empty() || ExpandFileName(environment, &out->statistics_file, error));

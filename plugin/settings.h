@@ -41,6 +41,7 @@ struct Settings {
   FamilyChoice family = FamilyChoice::kAny;
   bool verbs = true;       // whether libibverbs is asked about the devices
   std::string dpdk_error;  // why FORGIVE_DPDK does not parse
+  std::vector<std::string> rails;  // interfaces that are one device; none: each is its own
   uint16_t port_low = 0;   // 0: any port
   uint16_t port_high = 0;
   uint32_t mtu_bytes = 0;  // of the path; 0: the device's

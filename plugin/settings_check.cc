@@ -6,6 +6,7 @@
 
 #include <climits>
 
+#include "dataplane/udp_driver.h"
 #include "plugin/traffic_class.h"
 
 namespace forgive {
@@ -64,11 +65,21 @@ bool CheckTogether(const Settings& settings, std::vector<std::string>* warnings,
     return false;
   }
   const EngineOptions& engine = settings.engine;
+  if (!settings.rails.empty() && settings.interfaces.variable == "FORGIVE_INTERFACE") {
+    *error = "FORGIVE_RAILS: names the interfaces of the one device there is: unset FORGIVE_INTERFACE";
+    return false;
+  }
+  const uint32_t rails = engine.transport.rails;
   const bool sprays = engine.transport.path_policy != PathPolicy::kSingle;
   if (sprays != (engine.transport.paths != 1)) {
-    *error = sprays ? "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8"
-                    : "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset FORGIVE_PATHS=" +
-                          std::to_string(engine.transport.paths);
+    *error = sprays ? "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8, or FORGIVE_RAILS"
+                    : "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset " +
+                          (rails > 1 ? "FORGIVE_RAILS" : "FORGIVE_PATHS=" + std::to_string(engine.transport.paths));
+    return false;
+  }
+  if (engine.transport.paths > kMostUdpPaths) {
+    *error = "FORGIVE_PATHS=" + std::to_string(engine.transport.paths / rails) + ": are those of each of " +
+             std::to_string(rails) + " rails: accepted: an integer from 1 to " + std::to_string(kMostUdpPaths / rails);
     return false;
   }
   if (engine.dscp_data == engine.dscp_trimmed || engine.dscp_control == engine.dscp_data) {

@@ -55,7 +55,7 @@ bool WithinBounds(const forgive_step_stats_t& step) {
 }
 
 // Every counter of the drivers: one that is added to the structure must be published here too.
-static_assert(sizeof(DriverCounters) == 5 * sizeof(uint64_t));
+static_assert(sizeof(DriverCounters) == (5 + 2 * kMaxRails) * sizeof(uint64_t));
 
 void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
   out->socket_drops = driver.socket_drops;
@@ -63,6 +63,10 @@ void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
   out->truncated = driver.truncated;
   out->raw_packets = driver.raw_packets;
   out->faults_injected = driver.faults_injected;
+  for (size_t rail = 0; rail < kMaxRails; ++rail) {
+    out->rail_sent_bytes[rail] = driver.rails[rail].sent;
+    out->rail_received_bytes[rail] = driver.rails[rail].received;
+  }
 }
 
 }  // namespace
@@ -79,6 +83,7 @@ Statistics::Statistics(const Settings& settings, const std::vector<Device>& devi
                                                                                        : FORGIVE_BUDGET_BYTES),
       by_operation_(settings.step_by_operation),
       paths_(settings.engine.transport.paths),
+      rails_(settings.engine.transport.rails),
       file_(OpenStatisticsFile(settings.statistics_file)) {
   WriteInit(settings, devices, driver, api_version);
   const BlockedSignals blocked;  // the host's signals are for the host's threads
@@ -101,6 +106,7 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
       .Text("driver", driver.driver)
       .Text("driver_reason", driver.reason.empty() ? "FORGIVE_DRIVER" : driver.reason)
       .Number("paths", settings.engine.transport.paths)
+      .Number("rails", settings.engine.transport.rails)
       .Text("eligible", facts_->Description())
       .Text("step_stamp", by_operation_ ? "each operation, as the profiler says it"
                                         : "at enqueue where the profiler says it, else at the post");
@@ -270,6 +276,7 @@ void Statistics::FillTotals(forgive_stats_t* out) {
   out->events_full = c.events_full;
   out->segment_cuts = c.segment_cuts;
   out->paths = paths_;
+  out->rails = rails_;
   out->paths_given_up = c.paths_given_up;
   out->paths_returned = c.paths_returned;
   out->not_posted_operator_latch = facts_->refused_posts();

@@ -67,6 +67,7 @@ class Statistics {
   const uint32_t budget_unit_;
   const bool by_operation_;
   const uint32_t paths_;  // over which each connection sprays
+  const uint32_t rails_;  // and to which they belong
   int file_ = -1;         // used by the thread only, once it runs
 
   std::mutex mutex_;

@@ -67,8 +67,15 @@ void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
       .Number("raw_packets", totals.raw_packets)
       .Number("faults_injected", totals.faults_injected)
       .Number("stale_reports", totals.stale_reports)
-      .Number("events_full", totals.events_full)
-      .EndObject();
+      .Number("events_full", totals.events_full);
+  line->BeginArray("rails");
+  for (uint64_t rail = 0; rail < totals.rails; ++rail) {
+    line->BeginObject()
+        .Number("sent_bytes", totals.rail_sent_bytes[rail])
+        .Number("received_bytes", totals.rail_received_bytes[rail])
+        .EndObject();
+  }
+  line->EndArray().EndObject();
 }
 
 void AddProofs(const StepFacts& facts, JsonWriter* line) {

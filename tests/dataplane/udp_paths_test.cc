@@ -194,17 +194,17 @@ class SprayLane : public testing::Test {
       UniqueFd fd(socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0));  // a number of its own; nothing is sent by it
       fds_[path] = fd.get();
       if (path == 0) {
-        sockets_.udp = std::move(fd);
+        sockets_[0].udp = std::move(fd);
       } else {
-        sockets_.more_paths.push_back(std::move(fd));
+        sockets_[0].more_paths.push_back(std::move(fd));
       }
     }
-    sockets_.segmentation = false;
-    lane_ = std::make_unique<SendLane>(UdpDriverOptions{}, &sockets_, std::make_unique<RoomSender>(&shared_));
+    sockets_[0].segmentation = false;
+    lane_ = std::make_unique<SendLane>(UdpDriverOptions{}, sockets_, std::make_unique<RoomSender>(&shared_));
   }
 
   std::array<int, kPaths> fds_{};
-  UdpSockets sockets_;
+  std::array<UdpSockets, 1> sockets_;
   RoomSender::Shared shared_;
   std::unique_ptr<SendLane> lane_;
 };
@@ -265,7 +265,7 @@ TEST_F(SprayLane, SendsAgainWhatTheErrorOfAnIcmpMessageRefusedOnAnyPath) {
 
 TEST(Paths, AreRefusedWithALineThatNamesTheWayOut) {
   EngineOptions options;
-  options.devices.push_back({"lo", "127.0.0.1", 0, 0, {}});
+  options.devices.push_back({"lo", "127.0.0.1", {}, 0, 0, {}});
   options.transport.path_policy = PathPolicy::kReps;
   const auto refusal = [&] {
     std::string error;
