@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two rails between two hosts, each a device of the plugin: a rail that fails is that rail's matter only.
+# Two rails between two hosts. As two devices of the plugin: a rail that fails is that rail's matter only. As one device:
+# each connection is striped over both, and goes on over either.
 import contextlib
+import glob
 import json
 import os
 import subprocess
@@ -23,8 +25,14 @@ def ip(*words):
     subprocess.run(["ip", *words], check=True)
 
 
+# The addresses of a rail's two ends.
+KINDS = {"ipv4": lambda rail, host: f"10.78.{rail}.{host + 1}/24",
+         "ipv6": lambda rail, host: f"fd78:{rail}::{host + 1}/64",
+         "link-local": lambda rail, host: f"fe80::{host + 1}/64"}
+
+
 @contextlib.contextmanager
-def two_rails():
+def two_rails(kind="ipv4"):
     """Two hosts with the interfaces rail0 and rail1, each pair in a network of its own."""
     try:
         for host in HOSTS:
@@ -34,7 +42,9 @@ def two_rails():
             ip("-n", HOSTS[0], "link", "add", rail, "mtu", "9000", "type", "veth",
                "peer", "name", rail, "mtu", "9000", "netns", HOSTS[1])
             for number, host in enumerate(HOSTS):
-                ip("-n", host, "address", "add", f"10.78.{rail[-1]}.{number + 1}/24", "dev", rail)
+                ip("-n", host, "link", "set", rail, "addrgenmode", "none")
+                nodad = [] if kind == "ipv4" else ["nodad"]
+                ip("-n", host, "address", "add", KINDS[kind](rail[-1], number), "dev", rail, *nodad)
                 ip("-n", host, "link", "set", rail, "up")
         yield
     finally:
@@ -43,12 +53,13 @@ def two_rails():
 
 
 class RailJob:
-    """A training-like job of both hosts over one rail, whose plugin has both."""
+    """A training-like job of both hosts over one device of their plugins, by default with a device a rail."""
 
     def __init__(self, folder, rail, steps, **own):
         self.result = os.path.join(folder, f"result{rail}.json")
-        environment = clean_environment(FORGIVE_INTERFACE="rail", NCCL_SOCKET_FAMILY="AF_INET",
-                                        FORGIVE_GRADIENT_TRAFFIC="all", FORGIVE_RING_RANKS="2",
+        if "FORGIVE_RAILS" not in own:
+            own |= {"FORGIVE_INTERFACE": "rail", "NCCL_SOCKET_FAMILY": "AF_INET"}
+        environment = clean_environment(FORGIVE_GRADIENT_TRAFFIC="all", FORGIVE_RING_RANKS="2",
                                         FORGIVE_GRADIENT_RANKS="2", **own)
         self.ranks = []
         for rank, host in enumerate(HOSTS):
@@ -82,14 +93,44 @@ class RailJob:
         errors = [rank.stderr.read() for rank in self.ranks]
         return errors, [rank.wait(timeout=30) for rank in self.ranks]
 
-    def assert_exact(self):
+    def assert_within_budget(self):
         errors, statuses = self.end()
         assert statuses == [0, 0], errors
         with open(self.result, encoding="utf-8") as file:
             result = json.load(file)
-        assert (result["wrong"], result["budget_violations"], result["forgiven_bytes"]) == (0, 0, 0)
+        assert (result["wrong"], result["budget_violations"]) == (0, 0)
         assert result["ranks_identical"]
         return result
+
+    def assert_exact(self):
+        result = self.assert_within_budget()
+        assert result["forgiven_bytes"] == 0
+        return result
+
+
+class StripedJob(RailJob):
+    """The same over one device of both rails."""
+
+    def __init__(self, folder, steps, **own):
+        self.folder = folder
+        super().__init__(folder, 0, steps, FORGIVE_RAILS="rail0,rail1",
+                         FORGIVE_STATS=os.path.join(folder, "statistics%p"), **own)
+
+    def totals(self):
+        """The last totals of both ranks."""
+        found = []
+        for name in glob.glob(os.path.join(self.folder, "statistics*")):
+            with open(name, encoding="utf-8") as file:
+                found.append(json.loads(file.readlines()[-1])["totals"])
+        assert len(found) == len(HOSTS)
+        return found
+
+
+def assert_even(totals):
+    for rank in totals:
+        for direction in ("sent_bytes", "received_bytes"):
+            shares = [rail[direction] for rail in rank["rails"]]
+            assert len(shares) == 2 and 3 * min(shares) > 2 * max(shares), f"{direction} by rail: {shares}"
 
 
 def test_a_rail_that_is_down_for_two_seconds_stops_its_own_connections_only_and_both_end_exactly(tmp_path):
@@ -120,3 +161,79 @@ def test_a_rail_that_stays_down_fails_its_own_connections_with_a_reason_and_the_
         failed_at = jobs[0].step
         jobs[0].assert_exact()
         assert 3 <= failed_at < jobs[0].step == 100, "rail 0 was done before rail 1 failed: this proves nothing"
+
+
+# ---- Striped ----
+
+
+@pytest.mark.parametrize("driver", ["udp", "uring"])
+@pytest.mark.parametrize("kind", sorted(KINDS))
+def test_an_all_reduce_is_striped_evenly_over_two_rails_and_exact(tmp_path, kind, driver):
+    with two_rails(kind):
+        job = StripedJob(tmp_path, steps=20, FORGIVE_DRIVER=driver)
+        errors, statuses = job.end()
+        if driver == "uring" and statuses != [0, 0] and any("io_uring" in error for error in errors):
+            pytest.skip(errors[0])
+        job.assert_exact()
+        assert_even(job.totals())
+
+
+@pytest.mark.parametrize("rail", [0, 1])
+def test_a_rail_that_is_down_for_seconds_leaves_the_job_going_over_the_other_and_is_taken_again(tmp_path, rail):
+    with two_rails():
+        job = StripedJob(tmp_path, steps=160, FORGIVE_PEER_TIMEOUT_S="20")
+        job.wait_for_step(3)
+        ip("-n", HOSTS[0], "link", "set", f"rail{rail}", "down")
+        time.sleep(1.5)  # it is found out
+        before = job.step
+        time.sleep(1.5)
+        after = job.step
+        ip("-n", HOSTS[0], "link", "set", f"rail{rail}", "up")
+        result = job.assert_exact()
+        assert after >= before + 3, "the job stood still with one rail"
+        assert result["steps"][-1]["step"] == 160
+        totals = job.totals()
+        for rank in totals:
+            assert rank["paths_given_up"] > 0, "the rail was not down: this proves nothing"
+            assert rank["paths_returned"] > 0, "the rail was not taken again"
+
+
+@pytest.mark.parametrize("rail", [0, 1])
+def test_a_job_begins_while_a_rail_leads_nowhere(tmp_path, rail):
+    with two_rails():
+        for number, host in enumerate(HOSTS):
+            ip("-n", host, "neigh", "add", f"10.78.{rail}.{2 - number}", "lladdr", "02:00:00:00:00:99",
+               "dev", f"rail{rail}", "nud", "permanent")
+        job = StripedJob(tmp_path, steps=20, FORGIVE_PEER_TIMEOUT_S="10")
+        job.assert_exact()
+        for rank in job.totals():
+            assert rank["rails"][rail]["received_bytes"] == 0 < rank["rails"][1 - rail]["received_bytes"]
+
+
+def test_trims_on_both_rails_are_charged_to_one_budget_exactly(tmp_path):
+    with two_rails():
+        job = StripedJob(tmp_path, steps=40, FORGIVE_P_LOW="0.02", FORGIVE_P_HIGH="0.05", FORGIVE_FAULT="trim=0.15,seed=3")
+        result = job.assert_within_budget()
+        assert_even(job.totals())
+        full = 0
+        for step in result["steps"]:
+            budget = step["expected"] * (20 if step["critical"] else 50) // 1000
+            assert step["forgiven"] <= budget
+            assert step["received"] + step["forgiven"] == step["expected"], "a byte was counted twice, or not at all"
+            full += budget - step["forgiven"] < 9000
+        assert full > 0, "no step used up its budget: this proves nothing"
+
+
+def test_hosts_with_another_number_of_rails_say_what_to_set(tmp_path):
+    with two_rails():
+        environment = clean_environment(FORGIVE_GRADIENT_TRAFFIC="none", FORGIVE_PEER_TIMEOUT_S="2")
+        ranks = []
+        for rank, host in enumerate(HOSTS):
+            own = {"FORGIVE_RAILS": "rail0,rail1"} if rank == 0 else {"FORGIVE_INTERFACE": "rail0"}
+            ranks.append(subprocess.Popen(
+                ["ip", "netns", "exec", host, PERF, "--plugin", PLUGIN, "--world", "2", "--rank", str(rank),
+                 "--rendezvous", f"unix:{os.path.join(tmp_path, 'rendezvous')}", "--timeout", "30", "--bytes", "1M"],
+                env=environment | own, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True))
+        errors = [rank.communicate(timeout=60)[1] for rank in ranks]
+        assert all(rank.returncode != 0 for rank in ranks), errors
+        assert any("set FORGIVE_RAILS on all hosts" in error for error in errors), errors
