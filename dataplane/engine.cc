@@ -55,6 +55,7 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
 
 Address Engine::local_address(uint32_t device) const { return impl_->addresses[device][0]; }
+uint32_t Engine::rails() const { return impl_->loop.config().rails; }
 Address Engine::rail_address(uint32_t device, uint32_t rail) const { return impl_->addresses[device][rail]; }
 uint32_t Engine::max_datagram_bytes(uint32_t device) const { return impl_->max_datagram_bytes[device]; }
 

@@ -111,6 +111,7 @@ class Engine {
   Address local_address(uint32_t device) const;
   // The same of one of its rails; the first is local_address().
   Address rail_address(uint32_t device, uint32_t rail) const;
+  uint32_t rails() const;  // of each device
   uint32_t max_datagram_bytes(uint32_t device) const;
   std::string driver_description(uint32_t device) const;
 

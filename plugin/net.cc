@@ -70,7 +70,7 @@ void SayIfNobodyConnects(ListenCommunicator* listen) {
 std::shared_ptr<ConnectionSlot> StartConnect(Process* process, int device, int traffic_class, const Handle& handle,
                                              std::string* error) {
   const Address& peer = handle.addresses[0];
-  const uint32_t rails = process->settings().engine.transport.rails;
+  const uint32_t rails = process->engine()->rails();
   uint8_t dscp = 0;
   if (!FindDscp(process->settings(), traffic_class, &dscp, error)) {
     *error = "connect: " + *error;
@@ -266,7 +266,7 @@ int ListenOrThrow(void* named, int device, void* handle_bytes, void** listen_com
     throw;
   }
   Handle handle;
-  handle.rails = process->settings().engine.transport.rails;
+  handle.rails = process->engine()->rails();
   for (uint32_t rail = 0; rail < handle.rails; ++rail) {
     handle.addresses[rail] = process->engine()->rail_address(static_cast<uint32_t>(device), rail);
   }

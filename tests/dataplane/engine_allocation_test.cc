@@ -70,7 +70,7 @@ TEST_P(EngineAllocation, IsNoneWhileMessagesFlow) {
   EXPECT_GT(g_engine_allocations.load(), 0u);
 }
 
-INSTANTIATE_TEST_SUITE_P(Networks, EngineAllocation, testing::Values("memory", "udp_ipv4", "uring_ipv4"),
+INSTANTIATE_TEST_SUITE_P(Networks, EngineAllocation, testing::Values("memory", "udp_ipv4", "uring_ipv4", "udp_rails"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 }  // namespace

@@ -205,7 +205,8 @@ TEST_P(EngineOver, RefusesMorePostsThanItsLimitAsTryAgain) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Networks, EngineOver,
-                         testing::Values("memory", "udp_ipv4", "udp_ipv6", "uring_ipv4", "udp_paths", "uring_paths"),
+                         testing::Values("memory", "udp_ipv4", "udp_ipv6", "uring_ipv4", "udp_paths", "uring_paths",
+                                         "udp_rails", "uring_rails"),
                          [](const auto& instance) { return std::string(instance.param); });
 
 // A post that falls into the moment when the engine goes to sleep must wake it: many posts, each after a pause of

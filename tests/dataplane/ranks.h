@@ -20,7 +20,9 @@ namespace forgive {
 
 // What a set of ranks has in common.
 struct RankOptions {
-  std::string network = "memory";  // memory, udp_ipv4, udp_ipv6, uring_ipv4; udp_paths, uring_paths: over four paths
+  // memory, udp_ipv4, udp_ipv6, uring_ipv4; udp_paths, uring_paths: over four paths; udp_rails, uring_rails: over two of
+  // each of two rails
+  std::string network = "memory";
   std::string fault;
   uint32_t devices = 1;
   Config config;
@@ -47,13 +49,15 @@ inline std::unique_ptr<Engine> StartEngine(const RankOptions& options) {
   for (uint32_t i = 0; i < options.devices; ++i) {
     DeviceOptions device;
     device.local_address = options.network == "udp_ipv6" ? "::1" : "127.0.0.1";
+    if (options.network.ends_with("rails")) device.more_rails = {"127.0.0.2"};
     if (!options.link_rates.empty()) device.link_rate = options.link_rates[i];
     engine.devices.push_back(device);
   }
   if (options.network.starts_with("uring")) engine.driver = "uring";
-  if (options.network.ends_with("paths")) {
+  if (options.network.ends_with("paths") || options.network.ends_with("rails")) {
     engine.transport.path_policy = PathPolicy::kReps;
     engine.transport.paths = 4;
+    engine.transport.rails = options.network.ends_with("rails") ? 2 : 1;
   }
   if (options.network == "memory") {
     engine.driver_factory = [hub = options.hub](const DeviceOptions&, const EngineOptions&, std::string*) {
@@ -91,7 +95,10 @@ inline Link MakeLink(Engine& from, Engine& to, uint32_t from_device = 0, uint32_
   ListenTicket ticket;
   const auto listener = to.Listen(to_device, &ticket);
   EXPECT_NE(listener, nullptr);
-  link.sender = from.Connect(from_device, to.local_address(to_device), ticket, traffic_class);
+  std::vector<Address> more_rails;
+  for (uint32_t rail = 1; rail < to.rails(); ++rail) more_rails.push_back(to.rail_address(to_device, rail));
+  link.sender =
+      from.Connect(from_device, to.local_address(to_device), ticket, traffic_class, kDscpOfDriver, more_rails);
   EXPECT_TRUE(WaitFor([&] { return (link.receiver = to.Accept(listener)) != nullptr; }));
   EXPECT_TRUE(WaitFor([&] { return link.sender->state.load() == ConnectionSlot::kReady; }));
   to.CloseListener(listener);

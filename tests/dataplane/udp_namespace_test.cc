@@ -81,6 +81,22 @@ TEST_F(UdpNamespace, FitsItsPacketsToTheMtu) {
   EXPECT_EQ(MustOpen("10.9.0.1")->max_datagram_bytes(), kDataHeaderBytes + kMaxPayloadBytes);
 }
 
+TEST_F(UdpNamespace, FitsItsPacketsToTheLeastMtuOfItsRails) {
+  ASSERT_TRUE(Shell("ip link add name vc type veth peer name vd"));
+  ASSERT_TRUE(Shell("ip addr add 10.9.0.1/24 dev va && ip addr add 10.9.1.1/24 dev vc"));
+  ASSERT_TRUE(Shell("ip link set va mtu 3000 up && ip link set vc mtu 1500 up"));
+  UdpDriverOptions options;
+  std::string error;
+  const std::pair<const char*, const char*> orders[] = {{"10.9.0.1", "10.9.1.1"}, {"10.9.1.1", "10.9.0.1"}};
+  for (const auto& [first, second] : orders) {
+    options.local_address = first;
+    options.more_rails = {second};
+    const auto driver = OpenKernelDriver(options, &error);
+    ASSERT_NE(driver, nullptr) << error;
+    EXPECT_EQ(driver->max_datagram_bytes(), 1500u - 28);
+  }
+}
+
 TEST_F(UdpNamespace, CountsPacketsOverTheMtuAsErrorsAndSendsTheOthersOfTheBurst) {
   ASSERT_TRUE(Shell("ip addr add 10.9.0.1/24 dev va && ip link set va mtu 1500 up && ip link set vb mtu 1500 up"));
   ASSERT_TRUE(Shell("ip neigh add 10.9.0.9 lladdr 02:00:00:00:00:09 dev va"));

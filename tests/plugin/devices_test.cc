@@ -84,6 +84,55 @@ TEST(Devices, OfThisMachineIncludeLoopback) {
   EXPECT_EQ(devices[0].address, "127.0.0.1");
 }
 
+std::vector<Device> Rails(const std::vector<std::string>& rails, FamilyChoice family, std::string* error) {
+  std::vector<Device> devices;
+  if (SelectRails(kHost, rails, family, &devices, error)) JoinRails(&devices);
+  return devices;
+}
+
+TEST(Rails, AreOneDeviceInTheOrderInWhichTheyAreNamed) {
+  std::string error;
+  const std::vector<Device> devices = Rails({"eth1", "eth0"}, FamilyChoice::kAny, &error);
+  ASSERT_EQ(devices.size(), 1u) << error;
+  EXPECT_EQ(devices[0].interface, "eth1+eth0");
+  EXPECT_EQ(devices[0].address, "10.0.0.2");
+  EXPECT_EQ(devices[0].more_rails, (Names{"10.0.0.1"}));
+  const EngineOptions options = ToEngineOptions(Settings{}, devices);
+  EXPECT_EQ(options.devices[0].local_address, "10.0.0.2");
+  EXPECT_EQ(options.devices[0].more_rails, (Names{"10.0.0.1"}));
+}
+
+TEST(Rails, HaveAddressesOfOneKindWhichAllOfThemHave) {
+  std::string error;
+  // eth0 has all kinds, ib0 only a link-local one.
+  const std::vector<Device> devices = Rails({"eth0", "ib0"}, FamilyChoice::kAny, &error);
+  ASSERT_EQ(devices.size(), 1u) << error;
+  EXPECT_EQ(devices[0].address, "fe80::1%eth0");
+  EXPECT_EQ(devices[0].more_rails, (Names{"fe80::2%ib0"}));
+  EXPECT_TRUE(devices[0].ipv6);
+  EXPECT_TRUE(Rails({"eth0", "ib0"}, FamilyChoice::kIpv4, &error).empty());
+  EXPECT_TRUE(error.starts_with("FORGIVE_RAILS: the interfaces must be up with addresses of one kind "
+                                "(NCCL_SOCKET_FAMILY); without one: ib0 (IPv4), eth0 (IPv6)"))
+      << error;
+  EXPECT_TRUE(Rails({"eth0", "eth9"}, FamilyChoice::kAny, &error).empty());
+  EXPECT_NE(error.find("eth9 (IPv4)"), std::string::npos) << error;
+}
+
+TEST(Rails, AreOfTheSumOfTheirSpeedsAndPacedByTheSlowest) {
+  std::vector<Device> devices(3);
+  devices[0].speed_mbps = 25000;
+  devices[1].speed_mbps = 10000;
+  devices[2].speed_mbps = 25000;
+  std::vector<Device> joined = devices;
+  JoinRails(&joined);
+  EXPECT_EQ(joined[0].speed_mbps, 60000u);
+  EXPECT_EQ(ToEngineOptions(Settings{}, joined).devices[0].link_rate.value, 30000000000u);
+  devices[2].speed_mbps = 0;
+  JoinRails(&devices);
+  EXPECT_EQ(devices[0].speed_mbps, 0u) << "one speed is not known";
+  EXPECT_EQ(ToEngineOptions(Settings{}, devices).devices[0].link_rate.value, 0u);
+}
+
 TEST(Devices, BecomeEngineOptionsWithTheirPayloadAndRate) {
   Settings settings;
   settings.mtu_bytes = 1500;

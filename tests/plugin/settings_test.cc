@@ -121,13 +121,40 @@ TEST(Settings, SprayByRepsOverSeveralPathsUnlessToldOtherwiseAndNeverOverOne) {
   EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", "4"}, {"FORGIVE_PATH_POLICY", "single"}}),
             "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset FORGIVE_PATHS=4");
   EXPECT_EQ(ErrorOf({{"FORGIVE_PATH_POLICY", "reps"}}),
-            "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8");
+            "FORGIVE_PATH_POLICY=oblivious or reps: needs FORGIVE_PATHS from 2 to 8, or FORGIVE_RAILS");
   for (const char* paths : {"0", "9", "two"}) {
     EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", paths}}),
               std::string("FORGIVE_PATHS=") + paths + ": accepted: an integer from 1 to 8");
   }
   EXPECT_EQ(ErrorOf({{"FORGIVE_PATHS", "2"}, {"FORGIVE_PATH_POLICY", "random"}}),
             "FORGIVE_PATH_POLICY=random: accepted: single, oblivious or reps");
+}
+
+TEST(Settings, SayOfPathsAndRateWhatEachRailHas) {
+  const Settings settings =
+      Parsed({{"FORGIVE_RAILS", "eth1,eth0,ib7"}, {"FORGIVE_PATHS", "2"}, {"FORGIVE_LINK_RATE_MBPS", "1000"}});
+  EXPECT_EQ(settings.rails, (std::vector<std::string>{"eth1", "eth0", "ib7"}));
+  EXPECT_EQ(settings.engine.transport.rails, 3u);
+  EXPECT_EQ(settings.engine.transport.paths, 6u);
+  EXPECT_EQ(settings.engine.transport.path_policy, PathPolicy::kReps);
+  EXPECT_EQ(settings.engine.transport.link_rate.value, 3000000000u);
+  EXPECT_EQ(Parsed({}).engine.transport.rails, 1u);
+  EXPECT_EQ(Parsed({{"FORGIVE_RAILS", "eth0,eth1"}}).engine.transport.paths, 2u);
+}
+
+TEST(Settings, RefuseRailsThatCannotBe) {
+  for (const char* rails : {"eth0", "eth0,eth0", "a,b,c,d,e", ",", "a,"}) {
+    EXPECT_EQ(ErrorOf({{"FORGIVE_RAILS", rails}}),
+              std::string("FORGIVE_RAILS=") + rails + ": accepted: two to four interface names by comma");
+  }
+  EXPECT_EQ(ErrorOf({{"FORGIVE_RAILS", "a,b"}, {"FORGIVE_INTERFACE", "eth"}}),
+            "FORGIVE_RAILS: names the interfaces of the one device there is: unset FORGIVE_INTERFACE");
+  EXPECT_EQ(ErrorOf({{"FORGIVE_RAILS", "a,b"}, {"FORGIVE_PATH_POLICY", "single"}}),
+            "FORGIVE_PATH_POLICY=single: is one path: unset it, or unset FORGIVE_RAILS");
+  EXPECT_EQ(ErrorOf({{"FORGIVE_RAILS", "a,b,c"}, {"FORGIVE_PATHS", "3"}}),
+            "FORGIVE_PATHS=3: are those of each of 3 rails: accepted: an integer from 1 to 2");
+  // NCCL's own variable is for its bootstrap as well, and FORGIVE_RAILS goes before it.
+  EXPECT_EQ(Parsed({{"FORGIVE_RAILS", "a,b"}, {"NCCL_SOCKET_IFNAME", "eth"}}).rails.size(), 2u);
 }
 
 TEST(Settings, NeverAskForALeastTimeoutAboveTheLargest) {
