@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
+#include <filesystem>
 #include <set>
+#include <sstream>
 
 #include "testbed/doctor/ask_library.h"
 #include "testbed/doctor/checks.h"
@@ -21,6 +23,18 @@ std::string VariableOf(const std::string& line) {
   const std::string name = line.substr(0, end);
   const bool ours = name.starts_with("FORGIVE_") || name.starts_with("NCCL_");
   return ours && std::getenv(name.c_str()) != nullptr ? name : "";
+}
+
+// A device of several rails has all of their names, with + between.
+std::vector<std::string> InterfacesOf(const std::vector<std::string>& devices) {
+  std::vector<std::string> interfaces;
+  for (const std::string& device : devices) {
+    std::istringstream names(device);
+    std::error_code ignored;
+    const char between = std::filesystem::exists("/sys/class/net/" + device, ignored) ? '\0' : '+';
+    for (std::string name; std::getline(names, name, between);) interfaces.push_back(name);
+  }
+  return interfaces;
 }
 
 // The library's lines: "what is wrong: the way out".
@@ -72,7 +86,7 @@ Section CheckStart(Context* context) {
       section.Ok("init", line.text);
     }
   }
-  context->devices = facts.devices;
+  context->devices = InterfacesOf(facts.devices);
   context->in_force = AskInForce(context->library, version, context->limit, changes);
   context->started = changes.empty();
   if (!context->started) section.Info("init", "without the settings above it starts; what follows is without them");

@@ -32,7 +32,7 @@ void CheckWritable(const std::string& file, const char* option) {
 
 // What NCCL's environment would say on the same host: loopback for local ranks, and the k of the operator's word.
 void SetDefaults(const Options& options, const forgive::perf::Word& word) {
-  if (options.rank < 0) setenv("FORGIVE_INTERFACE", "lo", 0);
+  if (options.rank < 0 && std::getenv("FORGIVE_RAILS") == nullptr) setenv("FORGIVE_INTERFACE", "lo", 0);
   // What the plugin warns of is shown here, as by NCCL: it need not say it on standard error too.
   setenv("NCCL_DEBUG", "WARN", 0);
   if (!word.by_operator) return;
