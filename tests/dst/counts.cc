@@ -10,7 +10,7 @@ constexpr const char* kNames[] = {
     "schedules", "packets", "datagrams", "connections", "messages", "bytes", "forgiven_bytes", "trims",
     "trims_of_retransmissions", "trims_again", "drops", "duplicates", "reordered", "marks", "corrupt_headers",
     "corrupt_payloads", "forgeries", "replays", "replayed_trims", "resegmented", "too_large_for_path",
-    "path_losses", "blackouts", "delay_spikes", "mark_storms", "stalls", "clock_jumps", "clock_stops",
+    "path_losses", "rail_losses", "blackouts", "delay_spikes", "mark_storms", "stalls", "clock_jumps", "clock_stops",
     "packet_number_wraps", "report_number_wraps", "message_number_wraps", "timestamp_wraps", "event_holds",
     "events_full", "deaths", "restarts", "closes", "too_long", "steps_begun", "steps_ended", "predicted_budgets",
     "already_settled", "not_forgivable", "no_open_budget", "not_vested", "over_budget", "draw_refused", "forgiven",

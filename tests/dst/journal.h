@@ -90,6 +90,7 @@ enum class Count : uint8_t {
   kResegmented,
   kTooLargeForPath,
   kPathLosses,
+  kRailLosses,
   kBlackouts,
   kDelaySpikes,
   kMarkStorms,

@@ -22,12 +22,14 @@ void Network::Begin(const Plan* plan) {
 }
 
 const Spell* Network::Active(Spell::Kind kind, int host) const {
-  if (!faults_) return nullptr;
   for (const Spell& each : plan_->spells) {
-    if (each.kind == kind && each.host == host && each.begin <= world_->now() && world_->now() < each.end)
-      return &each;
+    if (each.kind == kind && Active(each, host)) return &each;
   }
   return nullptr;
+}
+
+bool Network::Active(const Spell& spell, int host) const {
+  return faults_ && spell.host == host && spell.begin <= world_->now() && world_->now() < spell.end;
 }
 
 size_t Network::LargestDatagram() const {
@@ -49,6 +51,10 @@ void Network::Carry(int from, const Transmit& transmit) {
   packet.bytes = packet_.data();
   packet.length = transmit.header_length + transmit.payload_length;
   if (packet.to < 0 || packet.to >= world_->size()) return;
+  packet.rail = packet.path % plan_->configs[static_cast<size_t>(from)].rails;
+  if (transmit.destination != testing::World::AddressOf(packet.to, packet.rail)) {
+    journal_->Fail("host %d sends by path %u to another rail's address", from, packet.path);
+  }
   if (packet.data) {
     StreamState* const stream = oracle_->FindSender(from, transmit.connection);
     if (stream == nullptr) return;
@@ -146,6 +152,10 @@ void Network::Send(const Packet& packet) {
     ++tally[Count::kDrops];
     return;
   }
+  for (const Spell& spell : plan_->spells) {
+    if (spell.kind != Spell::Kind::kRailLoss || spell.amount != packet.rail) continue;
+    if (Active(spell, packet.from)) return;
+  }
   const Spell* const loss = Active(Spell::Kind::kPathLoss, packet.from);
   if (packet.data && loss != nullptr && packet.path % 4 == loss->amount) {
     ++tally[Count::kPathLosses];
@@ -177,6 +187,7 @@ TimePoint Network::Arrival(const Packet& packet) {
 
 void Network::Copy(const Packet& packet) {
   testing::Flight* const flight = world_->NewFlight(packet.from, packet.to);
+  flight->source = testing::World::AddressOf(packet.from, packet.rail);
   flight->bytes.assign(packet.bytes, packet.bytes + packet.length);
   TimePoint arrival = Arrival(packet);
   if (Trim(packet, flight)) {
@@ -255,6 +266,7 @@ void Network::Forge(const Packet& packet) {
 // What it saw, once more and later, whole or cut.
 void Network::Replay(const Packet& packet) {
   testing::Flight* const flight = world_->NewFlight(packet.from, packet.to);
+  flight->source = testing::World::AddressOf(packet.from, packet.rail);
   flight->bytes.assign(packet.bytes, packet.bytes + packet.length);
   if (packet.payload != 0 && Below(2) == 0) {
     flight->bytes.resize(kDataHeaderBytes);

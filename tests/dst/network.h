@@ -33,6 +33,7 @@ class Network {
     bool data = false;
     bool again = false;  // a retransmission
     uint16_t path = 0;
+    uint32_t rail = 0;
     uint32_t payload = 0;
     const uint8_t* bytes = nullptr;
     size_t length = 0;
@@ -53,6 +54,7 @@ class Network {
   TimePoint Arrival(const Packet& packet);
   size_t LargestDatagram() const;
   const Spell* Active(Spell::Kind kind, int host) const;
+  bool Active(const Spell& spell, int host) const;
   Renumbered& RenumberedOf(const StreamState* stream);
   bool Chance(Fraction p) { return faults_ && world_->draw()(p); }
   uint64_t Below(uint64_t bound) { return world_->draw().Below(bound); }

@@ -15,7 +15,8 @@ constexpr uint64_t kLargestMessageBytes = 500000;
 class Planner {
  public:
   Planner(uint64_t seed, bool large)
-      : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu), wrap_draw_(seed ^ 0x3a9f0325eedu) {
+      : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu), wrap_draw_(seed ^ 0x3a9f0325eedu),
+        rail_draw_(seed ^ 0x4a115eedu) {
     plan_.seed = seed;
     plan_.large = large;
   }
@@ -32,6 +33,7 @@ class Planner {
     MakeSteps();
     MakeShrinking();
     MakeWraps(hosts);
+    MakeRails(hosts);
     return std::move(plan_);
   }
 
@@ -239,12 +241,37 @@ class Planner {
     spell.end = spell.begin + Nanoseconds{Wrapped(all)};
     plan_.spells.insert(std::upper_bound(plan_.spells.begin(), plan_.spells.end(), spell, EarlierSpell), spell);
   }
+
+  // Several rails, and rails that are dead for a while, in one direction or, by two spells, in both.
+  void MakeRails(int hosts) {
+    if (go_back_n_ || rail_draw_.Below(5) != 0) return;
+    const auto rails = static_cast<uint32_t>(2 + rail_draw_.Below(kMaxRails - 1));
+    for (Config& each : plan_.configs) {
+      each.rails = rails;
+      each.paths = std::max(each.paths / rails, 1u) * rails;
+      if (each.path_policy == PathPolicy::kSingle) each.path_policy = PathPolicy::kOblivious;
+    }
+    const auto all = static_cast<uint64_t>((plan_.faults_end - kWorldBegin).value);
+    for (uint64_t count = rail_draw_.Below(4); count != 0; --count) {
+      Spell spell;
+      spell.kind = Spell::Kind::kRailLoss;
+      spell.host = static_cast<int>(rail_draw_.Below(static_cast<uint64_t>(hosts)));
+      // Some from the beginning on: connections then begin over what is left.
+      const uint64_t begin = rail_draw_.Below(3) == 0 ? 0 : rail_draw_.Below(all);
+      spell.begin = kWorldBegin + Nanoseconds{static_cast<int64_t>(begin)};
+      spell.end = spell.begin + Nanoseconds{static_cast<int64_t>(rail_draw_.Below(all))};
+      spell.amount = rail_draw_.Below(rails);
+      plan_.spells.push_back(spell);
+    }
+    std::stable_sort(plan_.spells.begin(), plan_.spells.end(), EarlierSpell);
+  }
   int64_t Wrapped(uint64_t bound) { return static_cast<int64_t>(wrap_draw_.Below(bound)); }
   static bool EarlierSpell(const Spell& a, const Spell& b) { return a.begin < b.begin; }
 
   Draw draw_;
   Draw later_draw_;  // of what was added later: what a seed meant before, it means still
   Draw wrap_draw_;   // the same, later still
+  Draw rail_draw_;   // and later again
   Plan plan_;
   bool go_back_n_ = false;
   bool fills_events_ = false;

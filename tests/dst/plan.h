@@ -34,6 +34,7 @@ struct Spell {
     kDeath,     // it is gone, and comes back at the end
     kClose,     // it closes one of its connections
     kStill,     // its clock stands still; backwards it never goes, as CLOCK_MONOTONIC does not
+    kRailLoss,  // nothing at all leaves it by one rail: amount
   };
   Kind kind = Kind::kDelay;
   int host = 0;

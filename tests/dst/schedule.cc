@@ -171,6 +171,9 @@ void Stage::StartSpell(const Spell& spell) {
     case Spell::Kind::kTrims:
     case Spell::Kind::kPathLoss:
       return;
+    case Spell::Kind::kRailLoss:
+      ++tally[Count::kRailLosses];
+      return;
     case Spell::Kind::kStall:
       host.stalled_until = std::max(host.stalled_until, spell.end);
       ++tally[Count::kStalls];

@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "endpoint_fixture.h"
+#include "transport/wire_layout.h"
 
 namespace forgive {
 namespace {
@@ -30,6 +31,10 @@ class Rails : public EndpointTest {
     world_.carry = [this](int from, const Transmit& transmit) {
       const uint32_t rail = transmit.destination.bytes[1];
       EXPECT_EQ(rail, transmit.path % kRails) << "to another rail than the path's";
+      if (transmit.header[1] == FORGIVE_TYPE_CONNECT) {
+        EXPECT_LT(transmit.path, kRails) << "by a path whose socket never receives the reply";
+        ++connects_;
+      }
       if (dead_.contains({from, rail})) return;
       Flight* flight = world_.NewFlight(from, transmit.destination);
       ASSERT_NE(flight, nullptr) << "to nobody";
@@ -63,6 +68,7 @@ class Rails : public EndpointTest {
   bool spoofed_ = false;
   std::array<std::array<uint64_t, kRails>, 2> bytes_{};
   std::array<std::set<uint16_t>, 2> paths_;
+  int connects_ = 0;
   std::vector<uint8_t> message_, buffer_;
 };
 
@@ -97,9 +103,10 @@ TEST_P(DeadRail, LeavesTheConnectionGoingOnTheOthers) {
   ExpectWhole();
 }
 
-TEST_P(DeadRail, LetsAConnectionBegin) {
+TEST_P(DeadRail, LetsAConnectionBeginByTheNextOne) {
   KillRail(GetParam());
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  EXPECT_EQ(connects_, GetParam() == 0 ? 2 : 1) << "the reply left by another rail than its Connect";
   Post();
   RunFor(Milliseconds(500));
   ExpectWhole();
@@ -108,6 +115,7 @@ TEST_P(DeadRail, LetsAConnectionBegin) {
 TEST_P(DeadRail, LetsAConnectionBeginWhereOnlyTheWayBackIsDead) {
   dead_.insert({1, GetParam()});
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link_));
+  EXPECT_EQ(connects_, GetParam() == 0 ? 2 : 1) << "the reply to a repeated Connect left by the dead rail again";
   Post();
   RunFor(Milliseconds(500));
   ExpectWhole();
@@ -115,8 +123,18 @@ TEST_P(DeadRail, LetsAConnectionBeginWhereOnlyTheWayBackIsDead) {
 
 INSTANTIATE_TEST_SUITE_P(Each, DeadRail, ::testing::Values(0u, 1u, 2u));
 
-TEST_F(Rails, OfAnotherNumberAreRefusedAndTheConnectorSaysWhy) {
+TEST_F(Rails, OfAnotherNumberAreRefusedByTheRailThatWorksAndTheConnectorSaysWhy) {
   World world;
+  world.carry = [&](int from, const Transmit& transmit) {
+    if (transmit.path == 0) return;
+    Flight* flight = world.NewFlight(from, transmit.destination);
+    flight->source = World::AddressOf(from, transmit.path);
+    flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
+    if (transmit.payload_length != 0) {
+      flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+    }
+    world.Launch(world.now() + Microseconds(50));
+  };
   world.Begin(5);
   world.AddHost(Railed(2, 2), {});
   world.AddHost(Railed(kRails, kPaths), {});
