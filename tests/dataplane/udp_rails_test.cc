@@ -147,6 +147,12 @@ TEST(UdpRails, SeeCutPacketsOnEachByItsOwnRawSocket) {
     EXPECT_EQ(received[0].bytes, cut);
     EXPECT_EQ(received[0].source, sender->rail_address(rail));
     EXPECT_EQ(receiver->counters().raw_packets, rail + 1);
+    // The kernel tells of the drops before it with the next packet that it delivers.
+    const std::string whole = PatternBytes(rail, 100);
+    packet = MakePacket(receiver->rail_address(rail), whole, PacketClass::kData);
+    packet.path = static_cast<uint16_t>(rail);
+    ASSERT_EQ(sender->SendBurst({&packet, 1}), 1u);
+    ASSERT_EQ(ReceiveRest(*receiver).size(), 1u);
     EXPECT_EQ(receiver->counters().socket_drops, 0u) << "what the raw path saw is no drop";
   }
 }
