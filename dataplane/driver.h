@@ -32,8 +32,8 @@ struct DriverCounters {
   friend bool operator==(const DriverCounters&, const DriverCounters&) = default;
 };
 
-// One local UDP port of one device, or one of each of its rails. Called by one thread, the engine's, which also destroys it (any thread may destroy
-// one that was not used).
+// One local UDP port of one device, or one of each of its rails. Called by one thread, the engine's, which also
+// destroys it (any thread may destroy one that was not used).
 class Driver {
  public:
   virtual ~Driver() = default;

@@ -324,7 +324,8 @@ TimePoint PollLoop::NextDeadline(TimePoint now) const {
   if (!ledger_waiting_.empty()) return poll;
   TimePoint deadline = accepted_waiting_ != 0 ? poll : kNever;
   if (!every_device_has_fds_) {
-    const Nanoseconds interval = std::clamp(spin_.IdleTime(now) / kIdleShare, kLeastIdlePollInterval, kIdlePollInterval);
+    const Nanoseconds share = spin_.IdleTime(now) / kIdleShare;
+    const Nanoseconds interval = std::clamp(share, kLeastIdlePollInterval, kIdlePollInterval);
     deadline = Earlier(deadline, now + interval);
   }
   for (const std::unique_ptr<Device>& device : devices_) {

@@ -170,7 +170,7 @@ class Tagger {
 // The tags of several data headers, of one connection or of many: four computed together cost little more than one.
 class TagBatch {
  public:
-    // One look of SipFinishLanes. With more, the copies of a burst's payloads would follow one another without a hash to
+  // One look of SipFinishLanes. With more, the copies of a burst's payloads would follow one another without a hash to
   // compute while they wait for memory (core_bench: a twentieth more time a packet with 16).
   static constexpr size_t kCapacity = 4;
 

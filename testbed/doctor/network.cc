@@ -224,7 +224,8 @@ Section CheckNetwork(const Context& context) {
     section.Warn("interfaces", "lo alone: only ranks of this host can be reached",
                  "bring an interface up, or name it with FORGIVE_INTERFACE");
   } else {
-    section.Ok("interfaces", Join(context.devices, ", ") + " (FORGIVE_INTERFACE, FORGIVE_RAILS or NCCL_SOCKET_IFNAME chooses)");
+    section.Ok("interfaces",
+               Join(context.devices, ", ") + " (FORGIVE_INTERFACE, FORGIVE_RAILS or NCCL_SOCKET_IFNAME chooses)");
   }
   for (const std::string& device : context.devices) {
     CheckBounded(context, device, Status::kWarn, &section,

@@ -20,8 +20,8 @@ namespace forgive {
 
 // What a set of ranks has in common.
 struct RankOptions {
-  // memory, udp_ipv4, udp_ipv6, uring_ipv4; udp_paths, uring_paths: over four paths; udp_rails, uring_rails: over two of
-  // each of two rails
+  // memory, udp_ipv4, udp_ipv6, uring_ipv4; udp_paths, uring_paths: over four paths; udp_rails, uring_rails: over two
+  // of each of two rails
   std::string network = "memory";
   std::string fault;
   uint32_t devices = 1;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-# Two rails between two hosts. As two devices of the plugin: a rail that fails is that rail's matter only. As one device:
-# each connection is striped over both, and goes on over either.
+# Two rails between two hosts. As two devices of the plugin: a rail that fails is that rail's matter only. As one
+# device: each connection is striped over both, and goes on over either.
 import contextlib
 import glob
 import json
@@ -212,7 +212,8 @@ def test_a_job_begins_while_a_rail_leads_nowhere(tmp_path, rail):
 
 def test_trims_on_both_rails_are_charged_to_one_budget_exactly(tmp_path):
     with two_rails():
-        job = StripedJob(tmp_path, steps=40, FORGIVE_P_LOW="0.02", FORGIVE_P_HIGH="0.05", FORGIVE_FAULT="trim=0.15,seed=3")
+        job = StripedJob(tmp_path, steps=40, FORGIVE_P_LOW="0.02", FORGIVE_P_HIGH="0.05",
+                         FORGIVE_FAULT="trim=0.15,seed=3")
         result = job.assert_within_budget()
         assert_even(job.totals())
         full = 0

@@ -43,7 +43,9 @@ class EndpointTest : public ::testing::Test {
     world_.on_event = [this](int host, const Event& event) { logs_[host].events.push_back(event); };
     world_.on_transmit = [this](int host, const Transmit& transmit) {
       std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload != nullptr) bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+      if (transmit.payload != nullptr) {
+        bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+      }
       sent_[host].push_back(std::move(bytes));
     };
   }

@@ -12,9 +12,9 @@ namespace forgive::perf {
 inline constexpr uint64_t kLeastSourceBytes = 4u << 20;
 
 // Opens a driver at both ends of the wire, made as an engine makes it, and sends full data packets in bursts from end
-// 0 to end 1, each end in a thread of its own: `source_bytes` of memory, again and again. No more is on the way than the
-// windows of as many connections of an engine; they are kept by a counter in memory instead of reports. `bytes` are
-// payload bytes that arrived. Throws RunError.
+// 0 to end 1, each end in a thread of its own: `source_bytes` of memory, again and again. No more is on the way than
+// the windows of as many connections of an engine; they are kept by a counter in memory instead of reports. `bytes`
+// are payload bytes that arrived. Throws RunError.
 Moved RunRawDriver(Wire& wire, uint32_t connections, uint64_t source_bytes, double warm_seconds, double seconds);
 
 // Sends full data packets from end 0 for `seconds`, as fast as the driver takes them, and nobody receives them.
