@@ -35,6 +35,10 @@ Config MakeConfig(size_t host, uint8_t settings) {
   config.congestion_control = CongestionControlKind::kNone;
   config.max_payload_bytes = (settings >> host & 1) != 0 ? kPayload : kPayload / 2;
   config.payload_crc = (settings >> (2 + host) & 1) != 0;
+  if ((settings >> (4 + host) & 1) != 0) {  // one host may have other rails than the other
+    config.rails = config.paths = 2;
+    config.path_policy = PathPolicy::kOblivious;
+  }
   config.peer_timeout = Seconds(1);
   config.linger = Milliseconds(500);
   return config;
@@ -77,9 +81,10 @@ class World {
     bool closed = false;
   };
 
-  static Address AddressOf(size_t host) {
+  static Address AddressOf(size_t host, uint8_t rail = 0) {
     Address address;
     address.bytes[0] = static_cast<uint8_t>(host + 1);
+    address.bytes[1] = rail;
     return address;
   }
 
@@ -134,6 +139,8 @@ class World {
     ConnectRequest request;
     request.cookie = connects_.size();
     request.peer = AddressOf(listener.host);
+    request.more_peers[0] = AddressOf(listener.host, 1);
+    request.own = {AddressOf(connecting.host), AddressOf(connecting.host, 1)};
     request.ticket = listener.ticket;
     if (!connecting.honest) request.ticket.secret.k1 ^= how;  // a guess, and never right
     request.max_payload_bytes = 16 + how % 160;

@@ -39,6 +39,8 @@ void CheckBounds(const Settings& settings) {
   FORGIVE_CHECK(config.max_connections >= 2 && config.max_connections <= 65536);
   FORGIVE_CHECK(config.forgiveness_probability.ppm <= Fraction::kOne);
   FORGIVE_CHECK(config.window_bytes >= 4096);
+  FORGIVE_CHECK(config.rails >= 1 && config.rails <= kMaxRails);
+  FORGIVE_CHECK(config.paths >= config.rails && config.paths <= 8 && config.paths % config.rails == 0);
   FORGIVE_CHECK(config.min_rto >= Microseconds(100) && config.max_rto >= config.min_rto);
   FORGIVE_CHECK(config.peer_timeout >= Seconds(1));
   FORGIVE_CHECK(config.report_every_packets >= 1);

@@ -60,6 +60,10 @@ bool WriteWireSeeds(const std::filesystem::path& folder) {
   connect.max_payload = 160;
   Bytes connect_packet(kDataHeaderBytes + connect.max_payload);
   WriteConnect(connect, kKey, connect_packet.data());
+  connect.rail_count = 3;
+  for (uint8_t rail = 0; rail < connect.rail_count; ++rail) connect.rails[rail].bytes[0] = static_cast<uint8_t>(rail + 1);
+  Bytes rails_packet(kDataHeaderBytes + connect.max_payload);
+  WriteConnect(connect, kKey, rails_packet.data());
   Bytes reply_packet(kConnectReplyBytes);
   WriteConnectReply(ConnectReply{}, kKey, reply_packet.data());
   Bytes probe_packet(kControlBytes);
@@ -69,6 +73,7 @@ bool WriteWireSeeds(const std::filesystem::path& folder) {
   Bytes cut_header = Data(1 << 20, 4096, 4096, 0);
   cut_header.resize(40);
   return WriteFile(folder / "data_whole", Data(4096, 0, 64, 64)) &&
+         WriteFile(folder / "connect_over_rails", rails_packet) &&
          WriteFile(folder / "data_trimmed", Data(1 << 20, 4096, 4096, 0)) &&
          WriteFile(folder / "data_last_segment", Data(133, 128, 5, 5)) &&
          WriteFile(folder / "data_zero_length_message", Data(0, 0, 0, 0)) &&
@@ -147,7 +152,10 @@ bool WriteHandshakeSeeds(const std::filesystem::path& folder) {
   const Bytes refused = {0, 0, 1, 2, 0, 1, 2, 0, 9, 2, 0, 17, 2, 0, 25, 2, 0, 33, 4, 4, 7, 16, 4};
   const Bytes closed = {3, 0, 0, 0, 1, 2, 0, 50, 1, 0, 4, 2, 1, 60, 1, 1, 4, 8, 0, 8, 1, 4};
   const Bytes noise = {1, 0, 1, 9, 3, 1, 3, 0, 1, 9, 2, 9, 9, 0};
-  return WriteFile(folder / "connected", connected) && WriteFile(folder / "guessed", guessed) &&
+  const Bytes rails = {63, 0, 1, 2, 0, 128, 4, 4, 7, 19, 4};
+  const Bytes other_rails = {31, 0, 1, 2, 0, 128, 4, 4, 7, 19, 4};
+  return WriteFile(folder / "rails", rails) && WriteFile(folder / "other_rails", other_rails) &&
+         WriteFile(folder / "connected", connected) && WriteFile(folder / "guessed", guessed) &&
          WriteFile(folder / "replayed", replayed) && WriteFile(folder / "changed", changed) &&
          WriteFile(folder / "refused", refused) && WriteFile(folder / "closed", closed) &&
          WriteFile(folder / "noise", noise);

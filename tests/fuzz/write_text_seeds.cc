@@ -47,6 +47,7 @@ bool WriteSettingsSeeds(const std::filesystem::path& folder) {
   return WriteTexts(folder, {
       {"lab", "FORGIVE_GRADIENT_TRAFFIC=all\nFORGIVE_RING_RANKS=2\nFORGIVE_RTO_US=50000\nFORGIVE_P_HIGH=0.1\n"},
       {"drivers", "FORGIVE_DRIVER=dpdk\nFORGIVE_DPDK=--vdev=net_memif0 address=10.0.0.1/24\nFORGIVE_MTU=4352\n"},
+      {"rails", "FORGIVE_RAILS=eth0,eth1\nFORGIVE_PATHS=2\nFORGIVE_LINK_RATE_MBPS=25000\n"},
       {"faults", "FORGIVE_FAULT=trim=0.02,seed=7\nFORGIVE_FAULT_LOG=trims\nFORGIVE_TRIM=1\n"},
       {"code_points", "FORGIVE_DSCP_DATA=10\nFORGIVE_DSCP_CONTROL=46\nFORGIVE_DSCP_TRIMMED=11\n"},
       {"detector", "FORGIVE_DETECTOR=steps\nFORGIVE_DETECTOR_STEPS=1,2,3\nFORGIVE_DETECTOR_WINDOW=5\n"},
