@@ -115,7 +115,8 @@ typedef struct forgive_stats_v1 {
   uint64_t paths_given_up, paths_returned; /* times a connection left a path that lost everything, or took it again */
   uint64_t rails;                          /* over which each connection is striped (FORGIVE_RAILS) */
   /* bytes of packets of any kind by each, headers of the transport included; of udp and uring */
-  uint64_t rail_sent_bytes[4], rail_received_bytes[4];
+  uint64_t rail0_sent_bytes, rail1_sent_bytes, rail2_sent_bytes, rail3_sent_bytes;
+  uint64_t rail0_received_bytes, rail1_received_bytes, rail2_received_bytes, rail3_received_bytes;
 } forgive_stats_t;
 
 FORGIVE_EXPORT int forgive_stats(forgive_stats_t* out);

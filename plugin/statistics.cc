@@ -63,10 +63,15 @@ void FillDriver(const DriverCounters& driver, forgive_stats_t* out) {
   out->truncated = driver.truncated;
   out->raw_packets = driver.raw_packets;
   out->faults_injected = driver.faults_injected;
-  for (size_t rail = 0; rail < kMaxRails; ++rail) {
-    out->rail_sent_bytes[rail] = driver.rails[rail].sent;
-    out->rail_received_bytes[rail] = driver.rails[rail].received;
-  }
+  static_assert(kMaxRails == 4);
+  out->rail0_sent_bytes = driver.rails[0].sent;
+  out->rail1_sent_bytes = driver.rails[1].sent;
+  out->rail2_sent_bytes = driver.rails[2].sent;
+  out->rail3_sent_bytes = driver.rails[3].sent;
+  out->rail0_received_bytes = driver.rails[0].received;
+  out->rail1_received_bytes = driver.rails[1].received;
+  out->rail2_received_bytes = driver.rails[2].received;
+  out->rail3_received_bytes = driver.rails[3].received;
 }
 
 }  // namespace
@@ -205,6 +210,7 @@ void Statistics::QueueStep(const forgive_step_stats_t& step, bool latched, const
     AddStep(step, &line);
     line.Boolean("latched", latched);
     AddTotals(totals, &line);
+    AddRails(totals, &line);
     AddProofs(*facts_, &line);
     line.EndObject();
     queued_.push_back(line.text());
@@ -404,6 +410,7 @@ void Statistics::Stop() {
         .Number("ledger_lost", ledger_->lost())
         .Number("lines_left_out", lines_left_out_.load(std::memory_order_relaxed));
     AddTotals(totals, &line);
+    AddRails(totals, &line);
     AddProofs(*facts_, &line);
     line.EndObject();
     WriteLine(line.text());

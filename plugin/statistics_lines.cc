@@ -67,15 +67,20 @@ void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
       .Number("raw_packets", totals.raw_packets)
       .Number("faults_injected", totals.faults_injected)
       .Number("stale_reports", totals.stale_reports)
-      .Number("events_full", totals.events_full);
+      .Number("events_full", totals.events_full)
+      .EndObject();
+}
+
+void AddRails(const forgive_stats_t& totals, JsonWriter* line) {
+  const uint64_t sent[] = {totals.rail0_sent_bytes, totals.rail1_sent_bytes, totals.rail2_sent_bytes,
+                           totals.rail3_sent_bytes};
+  const uint64_t received[] = {totals.rail0_received_bytes, totals.rail1_received_bytes, totals.rail2_received_bytes,
+                               totals.rail3_received_bytes};
   line->BeginArray("rails");
-  for (uint64_t rail = 0; rail < totals.rails; ++rail) {
-    line->BeginObject()
-        .Number("sent_bytes", totals.rail_sent_bytes[rail])
-        .Number("received_bytes", totals.rail_received_bytes[rail])
-        .EndObject();
+  for (size_t rail = 0; rail < totals.rails; ++rail) {
+    line->BeginObject().Number("sent_bytes", sent[rail]).Number("received_bytes", received[rail]).EndObject();
   }
-  line->EndArray().EndObject();
+  line->EndArray();
 }
 
 void AddProofs(const StepFacts& facts, JsonWriter* line) {

@@ -10,6 +10,8 @@
 namespace forgive {
 
 void AddTotals(const forgive_stats_t& totals, JsonWriter* line);
+// What went by each rail.
+void AddRails(const forgive_stats_t& totals, JsonWriter* line);
 // What proved the eligibility of receives in open steps, and what refused it. Only what occurred.
 void AddProofs(const StepFacts& facts, JsonWriter* line);
 void AddStep(const forgive_step_stats_t& step, JsonWriter* line);

@@ -116,18 +116,18 @@ class StripedJob(RailJob):
         super().__init__(folder, 0, steps, FORGIVE_RAILS="rail0,rail1",
                          FORGIVE_STATS=os.path.join(folder, "statistics%p"), **own)
 
-    def totals(self):
-        """The last totals of both ranks."""
+    def last_lines(self):
+        """Of both ranks' statistics."""
         found = []
         for name in glob.glob(os.path.join(self.folder, "statistics*")):
             with open(name, encoding="utf-8") as file:
-                found.append(json.loads(file.readlines()[-1])["totals"])
+                found.append(json.loads(file.readlines()[-1]))
         assert len(found) == len(HOSTS)
         return found
 
 
-def assert_even(totals):
-    for rank in totals:
+def assert_even(lines):
+    for rank in lines:
         for direction in ("sent_bytes", "received_bytes"):
             shares = [rail[direction] for rail in rank["rails"]]
             assert len(shares) == 2 and 3 * min(shares) > 2 * max(shares), f"{direction} by rail: {shares}"
@@ -175,7 +175,7 @@ def test_an_all_reduce_is_striped_evenly_over_two_rails_and_exact(tmp_path, kind
         if driver == "uring" and statuses != [0, 0] and any("io_uring" in error for error in errors):
             pytest.skip(errors[0])
         job.assert_exact()
-        assert_even(job.totals())
+        assert_even(job.last_lines())
 
 
 @pytest.mark.parametrize("rail", [0, 1])
@@ -192,10 +192,9 @@ def test_a_rail_that_is_down_for_seconds_leaves_the_job_going_over_the_other_and
         result = job.assert_exact()
         assert after >= before + 3, "the job stood still with one rail"
         assert result["steps"][-1]["step"] == 160
-        totals = job.totals()
-        for rank in totals:
-            assert rank["paths_given_up"] > 0, "the rail was not down: this proves nothing"
-            assert rank["paths_returned"] > 0, "the rail was not taken again"
+        for rank in job.last_lines():
+            assert rank["totals"]["paths_given_up"] > 0, "the rail was not down: this proves nothing"
+            assert rank["totals"]["paths_returned"] > 0, "the rail was not taken again"
 
 
 @pytest.mark.parametrize("rail", [0, 1])
@@ -206,7 +205,7 @@ def test_a_job_begins_while_a_rail_leads_nowhere(tmp_path, rail):
                "dev", f"rail{rail}", "nud", "permanent")
         job = StripedJob(tmp_path, steps=20, FORGIVE_PEER_TIMEOUT_S="10")
         job.assert_exact()
-        for rank in job.totals():
+        for rank in job.last_lines():
             assert rank["rails"][rail]["received_bytes"] == 0 < rank["rails"][1 - rail]["received_bytes"]
 
 
@@ -215,7 +214,7 @@ def test_trims_on_both_rails_are_charged_to_one_budget_exactly(tmp_path):
         job = StripedJob(tmp_path, steps=40, FORGIVE_P_LOW="0.02", FORGIVE_P_HIGH="0.05",
                          FORGIVE_FAULT="trim=0.15,seed=3")
         result = job.assert_within_budget()
-        assert_even(job.totals())
+        assert_even(job.last_lines())
         full = 0
         for step in result["steps"]:
             budget = step["expected"] * (20 if step["critical"] else 50) // 1000

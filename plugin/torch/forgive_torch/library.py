@@ -48,8 +48,7 @@ class Stats(ctypes.Structure):
         "truncated", "raw_packets", "faults_injected", "stale_reports", "events_full",
         "proved_by_attributes", "proved_by_profiler", "proved_by_operators_word", "refused",
         "segment_cuts", "paths", "paths_given_up", "paths_returned", "rails")] + [
-        (f"{name}_{rail}", ctypes.c_uint64) for name in ("rail_sent_bytes", "rail_received_bytes")
-        for rail in range(4)]
+        (f"rail{rail}_{direction}_bytes", ctypes.c_uint64) for direction in ("sent", "received") for rail in range(4)]
 
 
 class Range(ctypes.Structure):
