@@ -72,8 +72,8 @@ class SendLane {
   uint8_t dscp_control_;
   std::span<const UdpSockets> rails_;
   std::unique_ptr<MessageSender> sender_;
-  std::array<bool, kMaxRails> segmentation_{};  // by rail, as is:
-  std::array<uint64_t, kMaxRails> sent_bytes_{};
+  std::array<bool, kMaxRails> segmentation_{};    // by rail
+  std::array<uint64_t, kMaxRails> sent_bytes_{};  // by rail
   size_t path_count_ = 0;
   std::array<Path, kMostUdpPaths> paths_{};
   size_t blocked_path_ = 0;

@@ -61,7 +61,7 @@ bool WriteWireSeeds(const std::filesystem::path& folder) {
   Bytes connect_packet(kDataHeaderBytes + connect.max_payload);
   WriteConnect(connect, kKey, connect_packet.data());
   connect.rail_count = 3;
-  for (uint8_t rail = 0; rail < connect.rail_count; ++rail) connect.rails[rail].bytes[0] = static_cast<uint8_t>(rail + 1);
+  for (uint8_t rail = 0; rail < 3; ++rail) connect.rails[rail].bytes[0] = static_cast<uint8_t>(rail + 1);
   Bytes rails_packet(kDataHeaderBytes + connect.max_payload);
   WriteConnect(connect, kKey, rails_packet.data());
   Bytes reply_packet(kConnectReplyBytes);
