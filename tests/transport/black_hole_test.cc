@@ -305,10 +305,7 @@ class SprayedBlackHole : public BlackHole {
       if (data && swallows_ && transmit.path != 2) return;
       if (data && transmit.header_length + transmit.payload_length > largest_) return;
       Flight* flight = world_.NewFlight(from, transmit.destination);
-      flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload_length != 0) {
-        flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-      }
+      flight->bytes = BytesOf(transmit);
       world_.Launch(world_.now() + Microseconds(50));
     };
   }

@@ -9,7 +9,7 @@ namespace {
 
 using namespace testing;  // NOLINT: the fixture's names
 
-class ControlPath : public EndpointTest {
+class ControlPath : public OneMessageTest {
  protected:
   static Config Spraying() {
     Config config = TestConfig();
@@ -17,44 +17,30 @@ class ControlPath : public EndpointTest {
     config.paths = 4;
     return config;
   }
-  ControlPath() : EndpointTest(Spraying()) {
+  ControlPath() : OneMessageTest(Spraying()) {
     world_.carry = [this](int from, const Transmit& transmit) {
       if (transmit.packet_class == PacketClass::kControl) control_paths_.insert(transmit.path);
       if (dead_.contains(transmit.path)) return;
       if (reports_die_ && from == 1 && transmit.path == 0) return;
       Flight* flight = world_.NewFlight(from, transmit.destination);
-      flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload_length != 0) {
-        flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-      }
+      flight->bytes = BytesOf(transmit);
       world_.Launch(world_.now() + Microseconds(50));
     };
   }
 
   // One message, from whose middle on these paths lose everything, in both directions.
   void Transfer(const std::set<uint16_t>& dead) {
-    message_ = Bytes(1000000);
-    buffer_.assign(message_.size(), 0);
-    ASSERT_TRUE(Receive(link_, 1, &buffer_));
-    ASSERT_TRUE(Send(link_, 0, message_));
+    Post();
     RunFor(Milliseconds(3));
     ASSERT_EQ(logs_[0].Count(Event::Kind::kSent), 0) << "the transfer is over already";
     dead_ = dead;
   }
-  void ExpectWhole() {
-    EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
-    EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
-    EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
-    EXPECT_TRUE(buffer_ == message_) << "the bytes differ";
-  }
 
-  Link link_;
   // Shorter than an eighth of the peer timeout, after which the silence itself makes both sides probe.
   static constexpr Nanoseconds kBeforeSilence = Milliseconds(400);
 
   std::set<uint16_t> dead_, control_paths_;
   bool reports_die_ = false;  // those on the first path
-  std::vector<uint8_t> message_, buffer_;
 };
 
 TEST_F(ControlPath, IsTheFirstWhileReportsArrive) {

@@ -37,17 +37,26 @@ struct Log {
   }
 };
 
+// A packet as it travels.
+inline std::vector<uint8_t> BytesOf(const Transmit& transmit) {
+  std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
+  if (transmit.payload_length != 0) {
+    bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
+  }
+  return bytes;
+}
+
+inline std::vector<uint8_t> Bytes(size_t size) {
+  std::vector<uint8_t> bytes(size);
+  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);
+  return bytes;
+}
+
 class EndpointTest : public ::testing::Test {
  protected:
   explicit EndpointTest(Config config = TestConfig()) : world_(3, config, 42) {
     world_.on_event = [this](int host, const Event& event) { logs_[host].events.push_back(event); };
-    world_.on_transmit = [this](int host, const Transmit& transmit) {
-      std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload != nullptr) {
-        bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-      }
-      sent_[host].push_back(std::move(bytes));
-    };
+    world_.on_transmit = [this](int host, const Transmit& transmit) { sent_[host].push_back(BytesOf(transmit)); };
   }
 
   void RunFor(Nanoseconds duration) {
@@ -81,11 +90,27 @@ class EndpointTest : public ::testing::Test {
   std::map<int, std::vector<std::vector<uint8_t>>> sent_;
 };
 
-inline std::vector<uint8_t> Bytes(size_t size) {
-  std::vector<uint8_t> bytes(size);
-  for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);
-  return bytes;
-}
+// One message from host 0 to host 1, over one connection.
+class OneMessageTest : public EndpointTest {
+ protected:
+  using EndpointTest::EndpointTest;
+
+  void Post() {
+    message_ = Bytes(1000000);
+    buffer_.assign(message_.size(), 0);
+    ASSERT_TRUE(Receive(link_, 1, &buffer_));
+    ASSERT_TRUE(Send(link_, 0, message_));
+  }
+  void ExpectWhole() {
+    EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+    EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
+    EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
+    EXPECT_TRUE(buffer_ == message_) << "the bytes differ";
+  }
+
+  Link link_;
+  std::vector<uint8_t> message_, buffer_;
+};
 
 }  // namespace forgive::testing
 

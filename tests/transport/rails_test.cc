@@ -22,12 +22,12 @@ Config Railed(uint32_t rails, uint32_t paths) {
 }
 
 // Links that lead somewhere only where path and destination are of one rail, and that rail is alive.
-class Rails : public EndpointTest {
+class Rails : public OneMessageTest {
  protected:
   static constexpr uint32_t kRails = 3;
   static constexpr uint32_t kPaths = 6;
 
-  explicit Rails(Config config = Railed(kRails, kPaths)) : EndpointTest(config) {
+  explicit Rails(Config config = Railed(kRails, kPaths)) : OneMessageTest(config) {
     world_.carry = [this](int from, const Transmit& transmit) {
       const uint32_t rail = transmit.destination.bytes[1];
       EXPECT_EQ(rail, transmit.path % kRails) << "to another rail than the path's";
@@ -40,36 +40,19 @@ class Rails : public EndpointTest {
       ASSERT_NE(flight, nullptr) << "to nobody";
       bytes_[from][rail] += transmit.header_length + transmit.payload_length;
       paths_[from].insert(transmit.path);
-      flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
-      if (transmit.payload_length != 0) {
-        flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-      }
+      flight->bytes = BytesOf(transmit);
       flight->source = World::AddressOf(spoofed_ ? 77 : from, rail);
       world_.Launch(world_.now() + Microseconds(50));
     };
   }
 
   void KillRail(uint32_t rail) { dead_.insert({{0, rail}, {1, rail}}); }
-  void Post() {
-    message_ = Bytes(1000000);
-    buffer_.assign(message_.size(), 0);
-    ASSERT_TRUE(Receive(link_, 1, &buffer_));
-    ASSERT_TRUE(Send(link_, 0, message_));
-  }
-  void ExpectWhole() {
-    EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
-    EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1);
-    EXPECT_EQ(logs_[0].Count(Event::Kind::kFailed) + logs_[1].Count(Event::Kind::kFailed), 0);
-    EXPECT_TRUE(buffer_ == message_) << "the bytes differ";
-  }
 
-  Link link_;
   std::set<std::pair<int, uint32_t>> dead_;  // what leaves the host by the rail
   bool spoofed_ = false;
   std::array<std::array<uint64_t, kRails>, 2> bytes_{};
   std::array<std::set<uint16_t>, 2> paths_;
   int connects_ = 0;
-  std::vector<uint8_t> message_, buffer_;
 };
 
 TEST_F(Rails, CarryEqualSharesOfTheDataOverEveryPath) {
@@ -129,10 +112,7 @@ TEST_F(Rails, OfAnotherNumberAreRefusedByTheRailThatWorksAndTheConnectorSaysWhy)
     if (transmit.path == 0) return;
     Flight* flight = world.NewFlight(from, transmit.destination);
     flight->source = World::AddressOf(from, transmit.path);
-    flight->bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
-    if (transmit.payload_length != 0) {
-      flight->bytes.insert(flight->bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-    }
+    flight->bytes = BytesOf(transmit);
     world.Launch(world.now() + Microseconds(50));
   };
   world.Begin(5);
