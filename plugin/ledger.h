@@ -4,9 +4,9 @@
 #define FORGIVE_PLUGIN_LEDGER_H_
 
 #include <cstdint>
+#include <deque>
 #include <mutex>
 #include <span>
-#include <vector>
 
 #include "dataplane/engine.h"
 #include "plugin/forgive.h"
@@ -30,7 +30,7 @@ class Ledger {
 
   const uint64_t capacity_;
   mutable std::mutex mutex_;
-  std::vector<forgive_range_t> lines_;
+  std::deque<forgive_range_t> lines_;  // grows by its lines alone, without a copy of what is there
   uint64_t lost_ = 0;
 };
 

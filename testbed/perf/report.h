@@ -44,7 +44,7 @@ void PrintStepHead();
 void PrintStep(const StepResult& result, bool checked);
 
 struct StepsResult {
-  std::vector<StepResult> steps;
+  std::vector<StepResult> steps;  // rank 0's only
   double total_s = 0;
   std::uint64_t gradient_bytes = 0;
   Outcome outcome;

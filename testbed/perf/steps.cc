@@ -84,8 +84,9 @@ class Steps {
     result.critical = plan.critical;
     result.outcome = checker_.Judge(operations);
     Gather(operations.back(), whole_s, result);
-    if (rank_.rank() == 0) PrintStep(result, options_.check);
     total_.outcome += result.outcome;
+    if (rank_.rank() != 0) return;
+    PrintStep(result, options_.check);
     total_.steps.push_back(result);
   }
 
