@@ -19,6 +19,7 @@ class Engine::Impl {
   bool Post(Command::Kind kind, ConnectionSlot* slot, RequestSlot* request, Command* command);
 
   PollLoop loop;
+  std::shared_ptr<const FaultLog> fault_log;  // none: nothing is recorded
   // Fixed at the start: the driver itself belongs to the loop's thread.
   std::vector<std::array<Address, kMaxRails>> addresses;  // by device and rail
   std::vector<uint32_t> max_datagram_bytes;
@@ -40,6 +41,7 @@ std::unique_ptr<Engine> Engine::Start(const EngineOptions& options, std::string*
     if (drivers.back() == nullptr) return nullptr;
   }
   auto impl = std::make_unique<Impl>(options, std::move(drivers));
+  impl->fault_log = log;
   for (uint32_t i = 0; i < impl->loop.device_count(); ++i) {
     std::array<Address, kMaxRails>& addresses = impl->addresses.emplace_back();
     for (uint32_t rail = 0; rail < options.transport.rails; ++rail) {
@@ -53,6 +55,10 @@ std::unique_ptr<Engine> Engine::Start(const EngineOptions& options, std::string*
 
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Engine::~Engine() = default;
+
+void Engine::FlushFaultLog() const {
+  if (impl_->fault_log != nullptr) impl_->fault_log->Flush();
+}
 
 Address Engine::local_address(uint32_t device) const { return impl_->addresses[device][0]; }
 uint32_t Engine::rails() const { return impl_->loop.config().rails; }

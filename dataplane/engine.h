@@ -101,6 +101,9 @@ class Engine {
   // Opens the drivers and starts the poll thread. nullptr: *error says in one line what and what to do.
   static std::unique_ptr<Engine> Start(const EngineOptions& options, std::string* error);
   ~Engine();  // stops the thread; connections are closed
+  // Before the process ends with the engine running: what was trimmed so far is in EngineOptions::fault_log. Waits for
+  // it, two seconds at most.
+  void FlushFaultLog() const;
 
   // ---- Called from any thread; none waits for the peer. ----
   // Listen, Accept, CloseListener, Connect and CloseIdle do not wait for the engine's thread either (they would only

@@ -68,6 +68,16 @@ void FaultLog::Run() {
   Drain();
 }
 
+void FaultLog::Flush() const {
+  constexpr int kMostWaits = 2000;
+  // The drain that runs now may have passed what was added last; the one after it has not.
+  const uint64_t enough = drained_.load() + 2;
+  for (int wait = 0; wait < kMostWaits && drained_.load() < enough; ++wait) {
+    const timespec pause{0, 1000000};
+    nanosleep(&pause, nullptr);
+  }
+}
+
 void FaultLog::Drain() {
   TrimRecord record;
   text_.clear();
@@ -82,6 +92,7 @@ void FaultLog::Drain() {
     }
   }
   WriteAll(fd_, text_);
+  drained_.fetch_add(1);
 }
 
 }  // namespace forgive

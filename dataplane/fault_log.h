@@ -21,7 +21,7 @@ struct TrimRecord {
 };
 
 // One line a trim: "trim CONNECTION_ID MESSAGE OFFSET LENGTH", the id as 16 hexadecimal digits, the rest decimal.
-// Lines reach the file within 20 ms and at destruction.
+// Lines reach the file some 10 ms after the trim, where the machine lets the thread run, and at destruction.
 class FaultLog {
  public:
   // Opens PATH.PID, emptied by the first log of the process. nullptr: *error says why.
@@ -32,6 +32,8 @@ class FaultLog {
 
   // From one thread. False: no room; a trim that cannot be recorded must not happen.
   bool Add(const TrimRecord& record) { return ring_.Push(record); }
+  // From any thread but the one that adds: waits, two seconds at most, until what was added before is in the file.
+  void Flush() const;
 
  private:
   explicit FaultLog(int fd);
@@ -42,6 +44,7 @@ class FaultLog {
   SpscRing<TrimRecord> ring_{1 << 16};
   std::string text_;
   std::atomic<bool> stop_{false};
+  std::atomic<uint64_t> drained_{0};  // times that the ring was seen empty and all of it written
   std::thread thread_;
 };
 

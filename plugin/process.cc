@@ -32,11 +32,14 @@ void OnForkInChild() {
   RaiseForkGeneration();
 }
 
-// At exit, also of a library that is never unloaded: the last line of the statistics. The engine is left to the end
-// of the process, since NCCL's threads may still call.
+// At exit, also of a library that is never unloaded: the last line of the statistics and of the fault log. The engine
+// is left to the end of the process, since NCCL's threads may still call.
 __attribute__((destructor)) void OnExit() {
   SetLogger(nullptr);
-  if (Process* process = running.load(std::memory_order_acquire)) process->statistics()->Stop();
+  Process* const process = running.load(std::memory_order_acquire);
+  if (process == nullptr) return;
+  process->statistics()->Stop();
+  process->engine()->FlushFaultLog();
 }
 
 }  // namespace

@@ -12,6 +12,7 @@
 #include "transport/check.h"
 #include "transport/connection.h"
 #include "transport/inline.h"
+#include "transport/remembered_connects.h"
 #include "transport/slot_queue.h"
 #include "transport/turns.h"
 #include "transport/wire_layout.h"
@@ -21,8 +22,6 @@ namespace {
 
 // How many packets a connection may send in a row: enough for a driver to batch, few enough to be fair.
 constexpr uint32_t kPacketsPerTurn = 16;
-// A listener remembers whom it accepted, so that a replayed Connect makes no second connection.
-constexpr size_t kRememberedConnects = 8;
 constexpr uint32_t kSlotBits = 16;
 
 }  // namespace
@@ -60,9 +59,8 @@ struct Endpoint::Impl {
     SipKey secret;
     uint64_t cookie = 0;
     bool open = false;
-    uint64_t closed_at = 0;                             // the how-manieth close it was; 0: never
-    std::array<Nonce, kRememberedConnects> accepted{};  // or refused for their version
-    size_t accepted_count = 0;
+    uint64_t closed_at = 0;       // the how-manieth close it was; 0: never
+    RememberedConnects answered;  // accepted, or refused for their version
 
     void Open(const ListenRequest& request, const ListenTicket& ticket) {
       *this = Listener{};
@@ -72,12 +70,6 @@ struct Endpoint::Impl {
       open = true;
     }
     bool was_open() const { return open || closed_at != 0; }
-    bool Remembers(const Nonce& nonce) const {
-      const size_t known = std::min(accepted_count, kRememberedConnects);
-      return std::find(accepted.begin(), accepted.begin() + static_cast<std::ptrdiff_t>(known), nonce) !=
-             accepted.begin() + static_cast<std::ptrdiff_t>(known);
-    }
-    void Remember(const Nonce& nonce) { accepted[accepted_count++ % kRememberedConnects] = nonce; }
   };
 
   struct Slot {
@@ -402,7 +394,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     ++counters.unknown_connection;
     return;
   }
-  if (listener->Remembers(connect.nonce)) {
+  if (listener->answered.Contains(connect.nonce)) {
     ++counters.replayed;
     return;
   }
@@ -410,7 +402,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     Refuse(connect, listener->secret, ConnectStatus::kOtherRails, datagram.source);
     return;
   }
-  if (free_slots.empty()) {
+  if (free_slots.empty() || !listener->answered.HasRoom()) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     return;
   }
@@ -423,7 +415,7 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     TellRefused(*listener, FailReason::kNoMemory);
     return;
   }
-  listener->Remember(connect.nonce);
+  listener->answered.Add(connect.nonce);
   Take(slot, std::move(connection));
   Event event;
   event.kind = Event::Kind::kIncoming;
@@ -482,8 +474,8 @@ void Endpoint::Impl::OnForeign(TimePoint now, const Datagram& datagram, uint8_t 
     if (!VerifyTag(listener->secret, PacketType::kConnect, datagram.bytes, datagram.length, 0)) return;
     Refuse(connect, listener->secret, ConnectStatus::kVersionMismatch, datagram.source);
     // The answer may have been lost; whoever listens is told once, or a replay would fill its queue.
-    if (listener->Remembers(connect.nonce)) return;
-    listener->Remember(connect.nonce);
+    if (listener->answered.Contains(connect.nonce) || !listener->answered.HasRoom()) return;
+    listener->answered.Add(connect.nonce);
     TellRefused(*listener, FailReason::kVersionMismatch);
   }
 }

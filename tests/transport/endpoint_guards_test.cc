@@ -100,6 +100,28 @@ TEST_F(GuardTest, AReplayedConnectOfAConnectionThatEndedMakesNoOther) {
   EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), 1);
 }
 
+TEST_F(GuardTest, AReplayedConnectMakesNoOtherHoweverManyWereAcceptedSince) {
+  ListenTicket ticket;
+  ASSERT_EQ(world_.endpoint(1).Post(ListenRequest{}, &ticket), PostResult::kAccepted);
+  constexpr int kAccepted = 20;
+  Packet first;
+  for (int i = 1; i <= kAccepted; ++i) {
+    ConnectionHandle sender;
+    ASSERT_TRUE(BeginConnect(ticket, &sender));
+    RunFor(Milliseconds(10));
+    ASSERT_EQ(logs_[1].Count(Event::Kind::kIncoming), i);
+    if (first.empty()) first = Last(0, FORGIVE_TYPE_CONNECT);
+    Close(0, sender);
+    for (const Event& event : logs_[1].events) {
+      if (event.kind == Event::Kind::kIncoming) Close(1, event.connection);
+    }
+    RunFor(Seconds(10));  // nothing lingers any more
+  }
+  world_.Inject(1, first);
+  EXPECT_EQ(counters(1).replayed, 1u);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kIncoming), kAccepted);
+}
+
 TEST_F(GuardTest, AConnectToAListenerThatIsGoneIsCountedAndNotAnswered) {
   Link link;
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));  // closes the listener
