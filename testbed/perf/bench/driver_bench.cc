@@ -88,10 +88,18 @@ double BytesPerConnectionEnd(Wire& wire, uint32_t connections) {
   return (HeapBytes() - before - 2.0 * static_cast<double>(shape.memory_bytes)) / (2.0 * connections);
 }
 
-Moved RunEngine(Wire& wire, uint32_t connections, double seconds) {
+Moved RunEngine(Wire& wire, const TransferShape& shape, double seconds) {
   const Pair pair(wire);
-  Transfer transfer(*pair.engines[0], *pair.engines[1], Shape(connections));
+  Transfer transfer(*pair.engines[0], *pair.engines[1], shape);
   return transfer.Run(kWarmSeconds, seconds);
+}
+
+// One connection through as much memory as `connections` have, so that what memory costs is told from what
+// connections cost.
+TransferShape Wide(uint32_t connections) {
+  TransferShape shape = Shape(1);
+  shape.memory_bytes = Shape(connections).memory_bytes;
+  return shape;
 }
 
 // The driver alone, with as much on the way, from as much memory.
@@ -127,6 +135,7 @@ nlohmann::json Ratios(const Turns& turns) {
   if (turns.Has("many")) {
     for (const std::string suffix : {"", " a CPU"}) {
       ratios["many/engine" + suffix] = turns.Ratio("many" + suffix, "engine" + suffix);
+      ratios["many/wide" + suffix] = turns.Ratio("many" + suffix, "wide" + suffix);
       ratios["raw many/raw" + suffix] = turns.Ratio("raw many" + suffix, "raw" + suffix);
     }
   }
@@ -147,10 +156,11 @@ void RunPairs(Wire& wire, const Options& options, Turns* turns) {
   }
   for (uint32_t round = 0; round < options.rounds; ++round) {
     AddMoved("raw", RunRaw(wire, 1, options.seconds), turns);
-    AddMoved("engine", RunEngine(wire, 1, options.seconds), turns);
+    AddMoved("engine", RunEngine(wire, Shape(1), options.seconds), turns);
     if (options.connections > 1) {
       AddMoved("raw many", RunRaw(wire, options.connections, options.seconds), turns);
-      AddMoved("many", RunEngine(wire, options.connections, options.seconds), turns);
+      AddMoved("wide", RunEngine(wire, Wide(options.connections), options.seconds), turns);
+      AddMoved("many", RunEngine(wire, Shape(options.connections), options.seconds), turns);
     }
     if (!wire.KernelAddressAt(1).empty()) turns->Add("tcp", "Gbit/s", RunTcpStream(wire, options.seconds));
     if (testpmd) turns->Add("testpmd", "Gbit/s", RunTestpmd(wire, options.seconds));
@@ -171,8 +181,8 @@ int Run(int argc, char** argv) {
   } else {
     RunPairs(*wire, options, &turns);
   }
-  fmt::print("{} over {}: 4,096-byte segments, CRC on; many: {} connections\n", options.driver, options.network,
-             options.connections);
+  fmt::print("{} over {}: 4,096-byte segments, CRC on; many: {} connections; wide: one, through their memory\n",
+             options.driver, options.network, options.connections);
   turns.Print();
   const nlohmann::json ratios = Ratios(turns);
   for (const auto& [name, ratio] : ratios.items()) fmt::print("{} {:.3f}  ", name, ratio.get<double>());

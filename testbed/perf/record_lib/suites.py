@@ -158,7 +158,8 @@ def _processor_seconds():
     return used.ru_utime + used.ru_stime
 
 
-_DRIVER_RATIOS = (("engine/raw", "engine", "raw"), ("many/engine", "many", "engine"))
+_DRIVER_RATIOS = (("engine/raw", "engine", "raw"), ("many/engine", "many", "engine"),
+                  ("many/wide", "many", "wide"))  # wide: one connection through the memory of many
 _OVER_TCP = (("engine/tcp", "engine", "tcp"),)
 _OVER_TESTPMD = (("engine/testpmd", "engine", "testpmd"),)
 _TESTPMD_LEAST = {"engine/testpmd": 0.6}
