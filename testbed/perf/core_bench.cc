@@ -8,11 +8,14 @@
 #include <cstdint>
 #include <cstring>
 #include <memory>
+#include <random>
 #include <span>
+#include <utility>
 #include <vector>
 
 #include "transport/check.h"
 #include "transport/endpoint.h"
+#include "transport/turns.h"
 
 // The conditions of every figure here: 4,096-byte segments, tags on, payload CRC off, one report for 16 packets, a
 // clock that the bench turns by hand. Nothing crosses a socket. Data move as an engine moves them: a burst of 16 from
@@ -305,6 +308,34 @@ void BM_TrimmedHeader(benchmark::State& state) {
   if (pair.sender_counters().timeouts != 0) state.SkipWithError("a timeout joined in");
 }
 BENCHMARK(BM_TrimmedHeader)->ArgName("holes")->Arg(1)->Arg(64)->Arg(1000);
+
+// One of so many connections, all of which wait for a deadline, is touched and waits for another one, some
+// milliseconds ahead, as one turn of 16 packets does; the clock goes on by what such a turn takes.
+void BM_Turn(benchmark::State& state) {
+  const auto connections = static_cast<uint32_t>(state.range(0));
+  constexpr Nanoseconds kTurn = Microseconds(5);
+  std::mt19937_64 dice(1);
+  std::vector<std::pair<uint16_t, Nanoseconds>> turns_to_come(1 << 14);
+  for (auto& [slot, wait] : turns_to_come) {
+    slot = static_cast<uint16_t>(dice() % connections);
+    wait = Milliseconds(1) + Nanoseconds{static_cast<int64_t>(dice() % 3000000)};
+  }
+  Turns turns(connections);
+  TimePoint now{1};
+  for (uint32_t slot = 0; slot < connections; ++slot) {
+    turns.Touch(static_cast<uint16_t>(slot));
+    turns.Sleep(now + turns_to_come[slot % turns_to_come.size()].second);
+  }
+  size_t next = 0;
+  for (auto _ : state) {
+    const auto& [slot, wait] = turns_to_come[next++ % turns_to_come.size()];
+    now = now + kTurn;
+    turns.Touch(slot);
+    turns.Wake(now);
+    while (turns.HasReady()) turns.Sleep(now + wait);
+  }
+}
+BENCHMARK(BM_Turn)->ArgName("connections")->Arg(1)->Arg(64)->Arg(1024);
 
 }  // namespace
 }  // namespace forgive
