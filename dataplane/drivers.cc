@@ -13,10 +13,6 @@
 namespace forgive {
 namespace {
 
-uint32_t PathsOf(const EngineOptions& options) {
-  return options.transport.path_policy == PathPolicy::kSingle ? 1 : options.transport.paths;
-}
-
 // False: the driver has no rails.
 bool CheckRails(const EngineOptions& options, std::string* error) {
   if (options.transport.rails == 1) return true;
@@ -33,7 +29,7 @@ bool CheckRails(const EngineOptions& options, std::string* error) {
 // False: the driver cannot give the transport the paths that it is to spray over.
 bool CheckPaths(const EngineOptions& options, std::string* error) {
   const uint32_t rails = options.transport.rails;
-  const uint32_t paths = PathsOf(options) / rails;
+  const uint32_t paths = options.transport.PathCount() / rails;
   if (paths == 1) return true;
   const std::string setting = "FORGIVE_PATHS=" + std::to_string(paths);
   if (paths == 0 || paths * rails > kMostUdpPaths) {
@@ -58,7 +54,7 @@ std::unique_ptr<Driver> MakeKernelDriver(const EngineOptions& options, const Dev
   udp.port_low = device.port_low;
   udp.port_high = device.port_high;
   udp.more_rails = device.more_rails;
-  udp.paths = PathsOf(options) / options.transport.rails;
+  udp.paths = options.transport.PathCount() / options.transport.rails;
   udp.dscp_data = options.dscp_data;
   udp.dscp_control = options.dscp_control;
   udp.dscp_trimmed = options.dscp_trimmed;

@@ -94,6 +94,8 @@ struct Config {
   // Addresses of a peer, over which the paths are dealt out: path n goes to rail n % rails. Both sides have as many.
   // Above 1 connections spray, and `paths` is a multiple of it.
   uint32_t rails = 1;
+  // Those that a connection has.
+  uint32_t PathCount() const { return path_policy == PathPolicy::kSingle ? 1 : paths; }
 
   // Loss recovery.
   Recovery recovery = Recovery::kSelectiveRepeat;

@@ -504,7 +504,7 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
 
 // Where nothing says which paths work: the next one of all.
 void Connection::ChangeControlPath() {
-  control_path_ = static_cast<uint16_t>(control_path_ + 1u == paths() ? 0 : control_path_ + 1);
+  control_path_ = static_cast<uint16_t>(control_path_ + 1u == context_->config->PathCount() ? 0 : control_path_ + 1);
 }
 
 void Connection::WriteControlPacket(PacketType type, uint16_t code, Transmit* out) {

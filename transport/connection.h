@@ -105,12 +105,11 @@ class Connection {
     return reply_due_ || (state_ == State::kConnecting && now >= next_connect_);
   }
   void ChangeControlPath();
-  uint32_t paths() const {
-    return context_->config->path_policy == PathPolicy::kSingle ? 1 : context_->config->paths;
-  }
   // The reply leaves by the rail that brought its Connect: the other direction of another one may be dead. And each
   // by the next path, since nothing says which work.
-  uint16_t ReplyPath(const Connect& connect) const { return static_cast<uint16_t>(connect.attempt % paths()); }
+  uint16_t ReplyPath(const Connect& connect) const {
+    return static_cast<uint16_t>(connect.attempt % context_->config->PathCount());
+  }
   bool HasControl() const { return resets_due_ != 0 || probe_due_ || probe_reply_due_; }
   bool NextPacket(TimePoint now, Transmit* out);
   bool NextHandshake(TimePoint now, Transmit* out);
