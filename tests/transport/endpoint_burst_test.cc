@@ -10,6 +10,7 @@
 
 #include "transport/crc32c.h"
 #include "transport/endpoint.h"
+#include "world.h"
 
 namespace forgive {
 namespace {
@@ -22,14 +23,6 @@ Address AddressOf(size_t host) {
   Address address;
   address.bytes[0] = static_cast<uint8_t>(host + 1);
   return address;
-}
-
-Packet BytesOf(const Transmit& transmit) {
-  Packet bytes(transmit.header.begin(), transmit.header.begin() + transmit.header_length);
-  if (transmit.payload_length != 0) {
-    bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-  }
-  return bytes;
 }
 
 // Host 0 sends to host 1, over kConnections connections.
@@ -68,7 +61,7 @@ class Pair {
       while (count < most && endpoints_[host]->NextTransmit(now_, &transmits[count])) ++count;
     }
     std::vector<Packet> packets;
-    for (size_t i = 0; i < count; ++i) packets.push_back(BytesOf(transmits[i]));
+    for (size_t i = 0; i < count; ++i) packets.push_back(testing::BytesOf(transmits[i]));
     return packets;
   }
 

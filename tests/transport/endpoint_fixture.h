@@ -37,15 +37,6 @@ struct Log {
   }
 };
 
-// A packet as it travels.
-inline std::vector<uint8_t> BytesOf(const Transmit& transmit) {
-  std::vector<uint8_t> bytes(transmit.header.data(), transmit.header.data() + transmit.header_length);
-  if (transmit.payload_length != 0) {
-    bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-  }
-  return bytes;
-}
-
 inline std::vector<uint8_t> Bytes(size_t size) {
   std::vector<uint8_t> bytes(size);
   for (size_t i = 0; i < size; ++i) bytes[i] = static_cast<uint8_t>(i * 31 + 7);

@@ -23,6 +23,20 @@ struct Faults {
   Nanoseconds reorder_delay = Microseconds(200);
 };
 
+// A packet as it travels, into `bytes` and what memory they have.
+inline void CopyPacket(const Transmit& transmit, std::vector<uint8_t>* bytes) {
+  bytes->assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
+  if (transmit.payload_length != 0) {
+    bytes->insert(bytes->end(), transmit.payload, transmit.payload + transmit.payload_length);
+  }
+}
+
+inline std::vector<uint8_t> BytesOf(const Transmit& transmit) {
+  std::vector<uint8_t> bytes;
+  CopyPacket(transmit, &bytes);
+  return bytes;
+}
+
 // A datagram on its way.
 struct Flight {
   TimePoint arrival;
@@ -259,10 +273,7 @@ class World {
     Flight* flight = NewFlight(from, transmit.destination);
     if (flight == nullptr) return;
     std::vector<uint8_t>& bytes = flight->bytes;
-    bytes.assign(transmit.header.data(), transmit.header.data() + transmit.header_length);
-    if (transmit.payload != nullptr) {
-      bytes.insert(bytes.end(), transmit.payload, transmit.payload + transmit.payload_length);
-    }
+    CopyPacket(transmit, &bytes);
     if (bytes.size() > faults.largest_datagram_bytes || draw_(faults.drop)) return;
     const bool data = transmit.packet_class == PacketClass::kData;
     if (data && transmit.payload_length != 0 && draw_(faults.trim)) {
