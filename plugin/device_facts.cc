@@ -218,8 +218,7 @@ bool ArrangeDevices(std::vector<Device>* devices, std::vector<std::string>* left
   const auto idle = std::ranges::stable_partition(
       *devices, [](const Device& device) { return device.port_state != PortState::kNotActive; });
   for (const Device& device : idle) {
-    left_out->push_back("interface " + device.interface + " is left out: port " + std::to_string(device.rdma.number) +
-                        " of " + device.rdma.device + " is not ACTIVE: look at its cable and switch");
+    left_out->push_back("interface " + device.interface + " is left out: " + PortProblem(device));
   }
   devices->erase(idle.begin(), idle.end());
   if (devices->empty()) {
@@ -251,6 +250,12 @@ void NumberDevices(std::vector<Device>* devices) {
     }
     if (device.port == 0) device.port = static_cast<uint32_t>(earlier.size()) + 1;
   }
+}
+
+std::string PortProblem(const Device& device) {
+  if (device.port_state != PortState::kNotActive) return "";
+  return "port " + std::to_string(device.rdma.number) + " of " + device.rdma.device +
+         " is not ACTIVE: look at its cable and switch";
 }
 
 std::string GuidText(uint64_t guid) {

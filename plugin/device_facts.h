@@ -29,6 +29,9 @@ bool ArrangeDevices(std::vector<Device>* devices, std::vector<std::string>* left
 // What depends on the place among the others: GUIDs of devices without one, and the number of a port of its card.
 void NumberDevices(std::vector<Device>* devices);
 
+// What is wrong with its RDMA port, and the way out; empty: it is ACTIVE, not known, or there is none.
+std::string PortProblem(const Device& device);
+
 // As 0x and sixteen digits.
 std::string GuidText(uint64_t guid);
 // One line of the facts of a device, for people.

@@ -23,6 +23,11 @@ bool Matches(const InterfaceFilter& filter, const std::string& interface) {
   return named != filter.exclude;
 }
 
+// 0: that of one is not known.
+uint32_t SlowestRailMbps(const Device& device) {
+  return std::ranges::min_element(device.rails, {}, &Device::speed_mbps)->speed_mbps;
+}
+
 // Lower is better: IPv4, then IPv6, then link-local.
 int Rank(const InterfaceAddress& address) { return address.link_local ? 2 : address.ipv6 ? 1 : 0; }
 
@@ -163,15 +168,12 @@ bool SelectRails(const std::vector<InterfaceAddress>& addresses, const std::vect
 
 void JoinRails(std::vector<Device>* devices) {
   Device joined = devices->front();
-  joined.slowest_rail_mbps = joined.speed_mbps;
   for (size_t rail = 1; rail < devices->size(); ++rail) {
-    const Device& device = (*devices)[rail];
-    joined.interface += "+" + device.interface;
-    joined.more_rails.push_back(device.address);
-    joined.speed_mbps += device.speed_mbps;
-    joined.slowest_rail_mbps = std::min(joined.slowest_rail_mbps, device.speed_mbps);
+    joined.interface += "+" + (*devices)[rail].interface;
+    joined.speed_mbps += (*devices)[rail].speed_mbps;
   }
-  if (joined.slowest_rail_mbps == 0) joined.speed_mbps = 0;  // not known of one
+  joined.rails = std::move(*devices);
+  if (SlowestRailMbps(joined) == 0) joined.speed_mbps = 0;  // not known of one
   *devices = {joined};
 }
 
@@ -184,12 +186,13 @@ EngineOptions ToEngineOptions(const Settings& settings, const std::vector<Device
   for (const Device& device : devices) {
     // Its own link's rate, unless the operator gave one for all (then in options.transport).
     // Rails get equal shares, so that no more passes than the slowest one's share allows.
-    const uint64_t rails = device.more_rails.size() + 1;
-    const uint64_t mbps = rails == 1 ? device.speed_mbps : device.slowest_rail_mbps * rails;
+    const uint64_t mbps = device.rails.empty() ? device.speed_mbps : SlowestRailMbps(device) * device.rails.size();
     const uint64_t own_mbps = settings.link_rate_set ? 0 : mbps;
+    std::vector<std::string> more_rails;
+    for (size_t rail = 1; rail < device.rails.size(); ++rail) more_rails.push_back(device.rails[rail].address);
     options.devices.push_back({.interface = device.interface,
                                .local_address = device.address,
-                               .more_rails = device.more_rails,
+                               .more_rails = more_rails,
                                .port_low = settings.port_low,
                                .port_high = settings.port_high,
                                .link_rate = {own_mbps * 1000000}});

@@ -26,17 +26,16 @@ struct InterfaceAddress {
 struct Device {
   std::string interface;  // of several rails: all of them, with + between
   std::string address;    // the first rail's
-  std::vector<std::string> more_rails;  // the others' addresses
   bool ipv6 = false;
   // What device_facts.h finds out.
-  uint32_t speed_mbps = 0;         // of all rails together; 0: not known
-  uint32_t slowest_rail_mbps = 0;  // of several rails; 0: not known
+  uint32_t speed_mbps = 0;  // of all rails together; 0: not known
   std::string pci_path;     // in sysfs; empty: not a PCI device
   uint64_t guid = 0;        // an RDMA device's card; else the MAC address; without one: the device's number
   RdmaPort rdma;            // number 0: the interface belongs to no RDMA device
   PortState port_state = PortState::kUnknown;
   uint32_t port = 0;  // of the card, from 1; 0: not an RDMA device
   std::string facts_from;
+  std::vector<Device> rails;  // those that it was made of, each with its own facts; none: it is one interface
 };
 
 // The addresses of every interface that is up, in the kernel's order.
@@ -59,7 +58,7 @@ bool SelectDpdkDevices(const std::vector<InterfaceAddress>& addresses, const Dpd
 bool SelectRails(const std::vector<InterfaceAddress>& addresses, const std::vector<std::string>& rails,
                  FamilyChoice family, std::vector<Device>* out, std::string* error);
 
-// Makes them one device, whose PCI path, GUID and port are the first one's.
+// Makes them one device, whose PCI path, GUID and port are the first one's. They are numbered before (device_facts.h).
 void JoinRails(std::vector<Device>* devices);
 
 // The options of an engine that drives these devices as the settings say.

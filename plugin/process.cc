@@ -89,14 +89,18 @@ std::unique_ptr<Process> Process::Make(int api_version, std::string* error) {
   DescribeDevices(sources, &devices);
   // The ports of FORGIVE_DPDK are devices in their own order, and the kernel may know nothing of them. Rails have their
   // own order, too, and all of them are needed.
-  std::vector<std::string> left_out;
+  std::vector<std::string> problems;
   if (!settings.rails.empty()) {
-    JoinRails(&devices);
-  } else if (!by_ports && !ArrangeDevices(&devices, &left_out, error)) {
+    for (const Device& rail : devices) {
+      const std::string problem = PortProblem(rail);
+      if (!problem.empty()) problems.push_back("FORGIVE_RAILS: " + rail.interface + ": " + problem);
+    }
+  } else if (!by_ports && !ArrangeDevices(&devices, &problems, error)) {
     return nullptr;
   }
-  for (const std::string& line : left_out) Log(LogLevel::kWarning, "%s", line.c_str());
+  for (const std::string& line : problems) Log(LogLevel::kWarning, "%s", line.c_str());
   NumberDevices(&devices);
+  if (!settings.rails.empty()) JoinRails(&devices);
 
   std::unique_ptr<Process> process(new Process(std::move(settings), std::move(devices)));
   process->driver_ = process->settings_.choose_driver ? ChooseDriver(ReadDriverFacts(), UringMeasurements())
@@ -121,6 +125,9 @@ void Process::SayStarted(int api_version) const {
       driver_.driver.c_str(), chosen.c_str(), interfaces.c_str(), facts_.Description().c_str());
   for (size_t i = 0; i < devices_.size(); ++i) {
     Log(LogLevel::kInfo, "device %zu is %s", i, DescribeFacts(devices_[i]).c_str());
+    for (const Device& rail : devices_[i].rails) {
+      Log(LogLevel::kInfo, "device %zu has the rail %s", i, DescribeFacts(rail).c_str());
+    }
   }
 }
 

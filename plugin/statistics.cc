@@ -13,7 +13,6 @@
 #include <new>
 
 #include "dataplane/thread_signals.h"
-#include "plugin/device_facts.h"
 #include "plugin/json.h"
 #include "plugin/log.h"
 #include "plugin/statistics_lines.h"
@@ -117,16 +116,19 @@ void Statistics::WriteInit(const Settings& settings, const std::vector<Device>& 
                                         : "at enqueue where the profiler says it, else at the post");
   line.BeginArray("devices");
   for (size_t i = 0; i < devices.size(); ++i) {
-    line.BeginObject()
-        .Text("interface", devices[i].interface)
-        .Text("address", devices[i].address)
-        .Number("speed_mbps", devices[i].speed_mbps)
-        .Text("pci_path", devices[i].pci_path)
-        .Text("guid", GuidText(devices[i].guid))
-        .Number("port", devices[i].port)
-        .Text("facts_from", devices[i].facts_from)
-        .Text("driver", engine_->driver_description(static_cast<uint32_t>(i)))
-        .EndObject();
+    line.BeginObject();
+    AddFacts(devices[i], &line);
+    line.Text("driver", engine_->driver_description(static_cast<uint32_t>(i)));
+    if (!devices[i].rails.empty()) {
+      line.BeginArray("rails");
+      for (const Device& rail : devices[i].rails) {
+        line.BeginObject();
+        AddFacts(rail, &line);
+        line.EndObject();
+      }
+      line.EndArray();
+    }
+    line.EndObject();
   }
   line.EndArray().BeginObject("settings");
   for (const auto& [name, value] : settings.given) line.Text(name, value);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
-// Totals, proofs and steps as JSON.
+// Devices, totals, proofs and steps as JSON.
 #include "plugin/statistics_lines.h"
+
+#include "plugin/device_facts.h"
 
 namespace forgive {
 namespace {
@@ -12,6 +14,16 @@ uint64_t LostShare(const forgive_step_stats_t& step) {
 }
 
 }  // namespace
+
+void AddFacts(const Device& device, JsonWriter* line) {
+  line->Text("interface", device.interface)
+      .Text("address", device.address)
+      .Number("speed_mbps", device.speed_mbps)
+      .Text("pci_path", device.pci_path)
+      .Text("guid", GuidText(device.guid))
+      .Number("port", device.port)
+      .Text("facts_from", device.facts_from);
+}
 
 void AddTotals(const forgive_stats_t& totals, JsonWriter* line) {
   line->BeginObject("totals")

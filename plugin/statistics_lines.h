@@ -3,12 +3,14 @@
 #ifndef FORGIVE_PLUGIN_STATISTICS_LINES_H_
 #define FORGIVE_PLUGIN_STATISTICS_LINES_H_
 
+#include "plugin/devices.h"
 #include "plugin/forgive.h"
 #include "plugin/json.h"
 #include "plugin/step_facts.h"
 
 namespace forgive {
 
+void AddFacts(const Device& device, JsonWriter* line);
 void AddTotals(const forgive_stats_t& totals, JsonWriter* line);
 // What went by each rail.
 void AddRails(const forgive_stats_t& totals, JsonWriter* line);

@@ -10,6 +10,7 @@
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -77,10 +78,13 @@ void CheckMtu(const std::string& name, const std::string& folder, Section* secti
   }
 }
 
-// The library's facts of an interface; an empty object: it says none.
+// The library's facts of an interface, a device or a rail of one; an empty object: it says none.
 Json FactsOf(const Context& context, const std::string& name) {
   for (const Json& device : context.in_force.value("devices", Json::array())) {
     if (device.value("interface", "") == name) return device;
+    for (const Json& rail : device.value("rails", Json::array())) {
+      if (rail.value("interface", "") == name) return rail;
+    }
   }
   return Json::object();
 }
@@ -186,6 +190,25 @@ void CheckInterface(const std::string& name, const Json& facts, Section* section
   if (echo != nullptr) CheckCodePoints(*echo, section);
 }
 
+// The rails of a device have equal shares: how fast it is follows from the slowest.
+void CheckRails(const Json& device, Section* section) {
+  const Json rails = device.value("rails", Json::array());
+  const auto mbps = [](const Json& rail) { return rail.value("speed_mbps", int64_t{0}); };
+  std::vector<std::string> each;
+  for (const Json& rail : rails) each.push_back(fmt::format("{} {} Mbit/s", rail.value("interface", ""), mbps(rail)));
+  const auto [slowest, fastest] = std::ranges::minmax_element(rails, {}, mbps);
+  if (rails.empty() || mbps(*slowest) == 0) return;  // that of one is not known: said with it
+  const std::string together = fmt::format("{} Mbit/s", mbps(*slowest) * static_cast<int64_t>(rails.size()));
+  if (mbps(*slowest) == mbps(*fastest)) {
+    section->Ok("rails", fmt::format("{}: one device of {}", Join(each, ", "), together));
+  } else {
+    section->Warn("rails",
+                  fmt::format("{}: they have equal shares, so {}, the slowest, decides: {} together", Join(each, ", "),
+                              slowest->value("interface", ""), together),
+                  "name interfaces of one speed in FORGIVE_RAILS");
+  }
+}
+
 // Linux answers ARP for any of its addresses on any interface, so two of one subnet must be told apart.
 void CheckSharedSubnets(const std::vector<std::string>& devices, Section* section) {
   const std::vector<InterfaceAddress> addresses = Addresses();
@@ -231,6 +254,7 @@ Section CheckNetwork(const Context& context) {
     CheckBounded(context, device, Status::kWarn, &section,
                  [&](Section* found) { CheckInterface(device, FactsOf(context, device), found); });
   }
+  for (const Json& device : context.in_force.value("devices", Json::array())) CheckRails(device, &section);
   CheckBounded(context, "subnet", Status::kWarn, &section,
                [&](Section* found) { CheckSharedSubnets(context.devices, found); });
   section.Info("net.ipv4.tcp_ecn", ReadLine("/proc/sys/net/ipv4/tcp_ecn") +

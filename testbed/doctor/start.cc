@@ -3,9 +3,7 @@
 #include <fmt/format.h>
 
 #include <cstdlib>
-#include <filesystem>
 #include <set>
-#include <sstream>
 
 #include "testbed/doctor/ask_library.h"
 #include "testbed/doctor/checks.h"
@@ -25,14 +23,16 @@ std::string VariableOf(const std::string& line) {
   return ours && std::getenv(name.c_str()) != nullptr ? name : "";
 }
 
-// A device of several rails has all of their names, with + between.
-std::vector<std::string> InterfacesOf(const std::vector<std::string>& devices) {
+// A device of several rails is as many interfaces, which the library's statistics name.
+std::vector<std::string> InterfacesOf(const std::vector<std::string>& devices, const Json& in_force) {
   std::vector<std::string> interfaces;
   for (const std::string& device : devices) {
-    std::istringstream names(device);
-    std::error_code ignored;
-    const char between = std::filesystem::exists("/sys/class/net/" + device, ignored) ? '\0' : '+';
-    for (std::string name; std::getline(names, name, between);) interfaces.push_back(name);
+    Json rails = Json::array();
+    for (const Json& facts : in_force.value("devices", Json::array())) {
+      if (facts.value("interface", "") == device) rails = facts.value("rails", Json::array());
+    }
+    for (const Json& rail : rails) interfaces.push_back(rail.value("interface", ""));
+    if (rails.empty()) interfaces.push_back(device);
   }
   return interfaces;
 }
@@ -86,8 +86,8 @@ Section CheckStart(Context* context) {
       section.Ok("init", line.text);
     }
   }
-  context->devices = InterfacesOf(facts.devices);
   context->in_force = AskInForce(context->library, version, context->limit, changes);
+  context->devices = InterfacesOf(facts.devices, context->in_force);
   context->started = changes.empty();
   if (!context->started) section.Info("init", "without the settings above it starts; what follows is without them");
   return section;

@@ -123,22 +123,79 @@ def test_a_driver_that_is_not_built_is_said_by_the_library():
 NIC = "devices/pci0000:00/0000:00:01.0/0000:01:00.0"
 
 
+def needs_namespaces(kind):
+    can = subprocess.run(["unshare", kind, "true"], capture_output=True, check=False).returncode == 0
+    if os.geteuid() != 0 or not can:
+        pytest.skip("a host of its own needs root and namespaces")
+
+
+def add_nic(sysfs, interface, number, speed):
+    """An interface that is port 1 of the RDMA NIC mlx5_`number`, of `speed` Mbit/s."""
+    net, rdma = f"class/net/{interface}", f"class/infiniband/mlx5_{number}"
+    files = {f"{net}/mtu": "65536", f"{net}/operstate": "unknown", f"{net}/speed": speed,
+             f"{net}/address": f"02:00:00:00:00:0{number + 7}", f"{rdma}/ports/1/state": "4: ACTIVE",
+             f"{rdma}/sys_image_guid": f"0a00:0000:0000:000{number + 6}"}
+    for name, text in files.items():
+        (sysfs / name).parent.mkdir(parents=True, exist_ok=True)
+        (sysfs / name).write_text(f"{text}\n", encoding="utf-8")
+    place = NIC.replace("01.0", f"0{number + 1}.0")
+    (sysfs / place).mkdir(parents=True)
+    for link in (f"{net}/device", f"{rdma}/device"):
+        (sysfs / link).symlink_to("../../../" + place)
+
+
 @pytest.fixture(name="nic")
 def sysfs_of_a_nic(tmp_path):
     """A command before the doctor for which lo is a port of an RDMA NIC, by a /sys of its own."""
-    can = subprocess.run(["unshare", "-m", "true"], capture_output=True, check=False).returncode == 0
-    if os.geteuid() != 0 or not can:
-        pytest.skip("a /sys of its own needs root and mount namespaces")
-    files = {"class/net/lo/mtu": "65536", "class/net/lo/operstate": "unknown", "class/net/lo/speed": "25000",
-             "class/net/lo/address": "02:00:00:00:00:07", "class/infiniband/mlx5_0/ports/1/state": "4: ACTIVE",
-             "class/infiniband/mlx5_0/sys_image_guid": "0a00:0000:0000:0006"}
-    for name, text in files.items():
-        (tmp_path / "sys" / name).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / "sys" / name).write_text(text + "\n", encoding="utf-8")
-    (tmp_path / "sys" / NIC).mkdir(parents=True)
-    for link in ("class/net/lo/device", "class/infiniband/mlx5_0/device"):
-        (tmp_path / "sys" / link).symlink_to("../../../" + NIC)
+    needs_namespaces("-m")
+    add_nic(tmp_path / "sys", "lo", 0, 25000)
     return ("unshare", "-m", "sh", "-c", f"mount --bind '{tmp_path}/sys' /sys && exec \"$@\"", "sh")
+
+
+@pytest.fixture(name="rails")
+def host_of_rails(tmp_path):
+    """The same with two NICs that are joined. The name of the first one looks like a device of several rails."""
+    needs_namespaces("-mn")
+    add_nic(tmp_path / "sys", "eth+0", 0, 25000)
+    add_nic(tmp_path / "sys", "eth1", 1, 25000)
+    links = ("ip link set lo up && ip link add eth+0 type veth peer name eth1 && ip addr add 10.77.0.1/24 dev eth+0 && "
+             "ip addr add 10.78.0.1/24 dev eth1 && ip link set eth+0 up && ip link set eth1 up")
+    return {**READY, "FORGIVE_RAILS": "eth+0,eth1", "FORGIVE_VERBS": "0", "wrapper": (
+        "unshare", "-mn", "sh", "-c", f"{links} && mount --bind '{tmp_path}/sys' /sys && exec \"$@\"", "sh")}
+
+
+def test_the_facts_of_each_rail_are_said_as_of_any_device(rails):
+    found = report(**rails)
+    assert found["devices"] == ["eth+0", "eth1"]
+    for number, name in enumerate(found["devices"]):
+        said = [finding["text"] for finding in findings(found, name, "ok", "Network")]
+        place = NIC.replace("01.0", f"0{number + 1}.0")
+        assert (f"speed 25000 Mbit/s, PCI path /sys/{place}, GUID 0x0a0000000000000{number + 6}, port 1; "
+                f"from sysfs (mlx5_{number} port 1; FORGIVE_VERBS=0)") in said
+        assert any(text.startswith("10.7") and text.endswith("unknown") for text in said)
+    assert "25000 Mbit/s: one device of 50000 Mbit/s" in only(found, "rails", "ok")["text"]
+
+
+def test_of_rails_of_different_speed_the_one_that_decides_is_named(rails, tmp_path):
+    (tmp_path / "sys/class/net/eth1/speed").write_text("10000\n", encoding="utf-8")
+    finding = only(report(**rails), "rails", "warn")
+    assert finding["text"] == ("eth+0 25000 Mbit/s, eth1 10000 Mbit/s: they have equal shares, so eth1, the slowest, "
+                               "decides: 20000 Mbit/s together")
+    assert "FORGIVE_RAILS" in finding["remedy"]
+
+
+def test_a_rail_without_a_speed_is_a_warning(rails, tmp_path):
+    (tmp_path / "sys/class/net/eth1/speed").write_text("-1\n", encoding="utf-8")
+    found = report(**{**rails, "FORGIVE_LINK_RATE_MBPS": ""})
+    assert any("the kernel reports no speed" in f["text"] for f in findings(found, "eth1", "warn"))
+    assert not any("no speed" in f["text"] for f in findings(found, "eth+0", "warn"))
+    assert not findings(found, "rails")
+
+
+def test_a_rail_whose_port_is_not_active_is_a_warning(rails, tmp_path):
+    (tmp_path / "sys/class/infiniband/mlx5_1/ports/1/state").write_text("1: DOWN\n", encoding="utf-8")
+    warnings = findings(report(**rails), "init", "warn")
+    assert any("FORGIVE_RAILS: eth1: port 1 of mlx5_1 is not ACTIVE" in f["text"] for f in warnings)
 
 
 def test_a_nics_facts_are_libibverbs_word_where_it_is_there(nic):
