@@ -15,7 +15,6 @@ namespace forgive {
 namespace {
 
 constexpr std::string_view kMagic = "FORGIVE detector state 1\n";
-constexpr size_t kMaxSteps = 1u << 20;
 constexpr double kBad = std::numeric_limits<double>::quiet_NaN();
 
 // Little-endian, so that a checkpoint can move between machines.
@@ -56,7 +55,7 @@ bool CheckDetectorConfig(const DetectorConfig& config, std::string* error) {
     *error = "detector: window=" + std::to_string(config.window) + ": accepted are 1 to 1073741824 steps";
   } else if (!(config.threshold > 0 && config.threshold <= kMaxDetectorThreshold)) {
     *error = "detector: threshold=" + std::to_string(config.threshold) + ": accepted is above 0 and up to 1000";
-  } else if (config.kind == DetectorKind::kSteps && (config.steps.empty() || config.steps.size() > kMaxSteps)) {
+  } else if (config.kind == DetectorKind::kSteps && (config.steps.empty() || config.steps.size() > kMaxDetectorSteps)) {
     *error = "detector: a list of " + std::to_string(config.steps.size()) + " steps: accepted are 1 to 1048576";
   } else {
     return true;

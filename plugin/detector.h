@@ -26,6 +26,7 @@ struct DetectorConfig {
 
 inline constexpr uint32_t kMaxDetectorLayers = 1u << 20;
 inline constexpr uint64_t kMaxDetectorWindow = 1u << 30;
+inline constexpr uint64_t kMaxDetectorSteps = 1u << 20;  // of a list
 inline constexpr double kMaxDetectorThreshold = 1000;
 
 // True if a detector can be made of it; else *error is one line.

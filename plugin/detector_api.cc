@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The detector's part of the public C interface: argument checks around the one class.
+#include <cinttypes>
 #include <cstring>
 #include <mutex>
 #include <string>
@@ -14,9 +15,11 @@ namespace {
 using forgive::Detector;
 using forgive::DetectorConfig;
 using forgive::DetectorKind;
+using forgive::LastError;
+using forgive::WithMemoryOr;
 
-int Bad(std::string what) {
-  forgive::LastError() = std::move(what);
+int Bad(const char* what) {
+  LastError().Write("%s", what);
   return FORGIVE_ERROR_BAD_ARGUMENT;
 }
 
@@ -26,13 +29,19 @@ bool ReadConfig(const forgive_detector_config_t* given, DetectorConfig* out) {
     return false;
   }
   if (given->kind > FORGIVE_DETECTOR_STEPS) {
-    Bad("forgive_detector_create: kind " + std::to_string(given->kind) +
-        ": accepted are FORGIVE_DETECTOR_ACCORDION, "
-        "FORGIVE_DETECTOR_DBLP and FORGIVE_DETECTOR_STEPS");
+    LastError().Write(
+        "forgive_detector_create: kind %u: accepted are FORGIVE_DETECTOR_ACCORDION, "
+        "FORGIVE_DETECTOR_DBLP and FORGIVE_DETECTOR_STEPS",
+        given->kind);
     return false;
   }
   if (given->step_count > 0 && given->steps == nullptr) {
     Bad("forgive_detector_create: steps is null");
+    return false;
+  }
+  if (given->step_count > forgive::kMaxDetectorSteps) {  // before they are copied
+    LastError().Write("forgive_detector_create: %" PRIu64 " steps: at most %" PRIu64 " are accepted",
+                      given->step_count, forgive::kMaxDetectorSteps);
     return false;
   }
   out->kind = static_cast<DetectorKind>(given->kind);
@@ -42,7 +51,7 @@ bool ReadConfig(const forgive_detector_config_t* given, DetectorConfig* out) {
   out->steps.assign(given->steps, given->steps + given->step_count);
   std::string error;
   if (CheckDetectorConfig(*out, &error)) return true;
-  Bad(error);
+  Bad(error.c_str());
   return false;
 }
 
@@ -51,9 +60,11 @@ bool ReadConfig(const forgive_detector_config_t* given, DetectorConfig* out) {
 extern "C" {
 
 forgive_detector_t* forgive_detector_create(const forgive_detector_config_t* config) {
-  DetectorConfig read;
-  if (!ReadConfig(config, &read)) return nullptr;
-  return new forgive_detector(std::move(read));
+  return WithMemoryOr<forgive_detector_t*>(nullptr, [&]() -> forgive_detector_t* {
+    DetectorConfig read;
+    if (!ReadConfig(config, &read)) return nullptr;
+    return new forgive_detector(std::move(read));
+  });
 }
 
 void forgive_detector_destroy(forgive_detector_t* detector) { delete detector; }
@@ -69,8 +80,9 @@ int forgive_detector_is_layer_critical(forgive_detector_t* detector, uint32_t la
   const std::lock_guard<std::mutex> lock(detector->mutex);
   const DetectorConfig& config = detector->detector.config();
   if (layer >= config.layers || config.kind == DetectorKind::kSteps) {
-    return Bad("forgive_detector_is_layer_critical: layer " + std::to_string(layer) + ": this detector has " +
-               (config.kind == DetectorKind::kSteps ? "none" : std::to_string(config.layers)));
+    LastError().Write("forgive_detector_is_layer_critical: layer %u: this detector has %u", layer,
+                      config.kind == DetectorKind::kSteps ? 0 : config.layers);
+    return FORGIVE_ERROR_BAD_ARGUMENT;
   }
   return detector->detector.IsLayerCritical(layer) ? 1 : 0;
 }
@@ -80,12 +92,14 @@ int forgive_detector_observe(forgive_detector_t* detector, uint64_t step, const 
   const std::lock_guard<std::mutex> lock(detector->mutex);
   const uint32_t layers = detector->detector.config().layers;
   if (count != layers) {
-    return Bad("forgive_detector_observe: " + std::to_string(count) + " norms given, the detector has " +
-               std::to_string(layers) + (layers == 1 ? " layer" : " layers"));
+    LastError().Write("forgive_detector_observe: %" PRIu64 " norms given, the detector has %u layer%s", count, layers,
+                      layers == 1 ? "" : "s");
+    return FORGIVE_ERROR_BAD_ARGUMENT;
   }
   if (detector->detector.Observe(step, {norms, static_cast<size_t>(count)})) return FORGIVE_OK;
-  return Bad("forgive_detector_observe: step " + std::to_string(step) +
-             ": not above the last observed step; numbers must rise");
+  LastError().Write("forgive_detector_observe: step %" PRIu64 ": not above the last observed step; numbers must rise",
+                    step);
+  return FORGIVE_ERROR_BAD_ARGUMENT;
 }
 
 int forgive_detector_stats(forgive_detector_t* detector, forgive_detector_stats_t* out) {
@@ -105,17 +119,21 @@ int forgive_detector_stats(forgive_detector_t* detector, forgive_detector_stats_
 int64_t forgive_detector_save(forgive_detector_t* detector, void* out, uint64_t capacity) {
   if (detector == nullptr) return Bad("forgive_detector_save: detector is null");
   const std::lock_guard<std::mutex> lock(detector->mutex);
-  const std::string saved = detector->detector.Save();
-  if (out != nullptr && capacity >= saved.size()) std::memcpy(out, saved.data(), saved.size());
-  return static_cast<int64_t>(saved.size());
+  return WithMemoryOr<int64_t>(FORGIVE_ERROR_NO_MEMORY, [&] {
+    const std::string saved = detector->detector.Save();
+    if (out != nullptr && capacity >= saved.size()) std::memcpy(out, saved.data(), saved.size());
+    return static_cast<int64_t>(saved.size());
+  });
 }
 
 int forgive_detector_restore(forgive_detector_t* detector, const void* saved, uint64_t size) {
   if (detector == nullptr || saved == nullptr) return Bad("forgive_detector_restore: detector or saved is null");
   const std::lock_guard<std::mutex> lock(detector->mutex);
-  std::string error;
   const std::string_view bytes(static_cast<const char*>(saved), static_cast<size_t>(size));
-  return detector->detector.Restore(bytes, &error) ? FORGIVE_OK : Bad(error);
+  return WithMemoryOr<int>(FORGIVE_ERROR_NO_MEMORY, [&] {
+    std::string error;
+    return detector->detector.Restore(bytes, &error) ? FORGIVE_OK : Bad(error.c_str());
+  });
 }
 
 }  // extern "C"

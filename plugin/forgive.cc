@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
-// The public C interface: argument checks, and the thread's last error.
+// The public C interface: argument checks, and the thread's last error. None of these calls needs memory.
 #include "plugin/forgive.h"
 
 #include <algorithm>
 #include <cstdint>
 #include <cstring>
-#include <string>
 
 #include "plugin/last_error.h"
 #include "plugin/process.h"
@@ -16,7 +15,7 @@ using forgive::LastError;
 using forgive::Process;
 
 int Fail(int code, const char* what) {
-  LastError() = what;
+  LastError().Write("%s", what);
   return code;
 }
 

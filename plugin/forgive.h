@@ -26,7 +26,8 @@ enum {
   FORGIVE_ERROR_STEP_OPEN = -3,       /* begin while a step is open, or end of a step that is not */
   FORGIVE_ERROR_RECEIVES_POSTED = -4, /* begin while receives are posted: the step stays reliable */
   FORGIVE_ERROR_LATCHED = -5,         /* the process was latched reliable; the step stays reliable */
-  FORGIVE_ERROR_NOT_BUILT = -6
+  FORGIVE_ERROR_NOT_BUILT = -6,
+  FORGIVE_ERROR_NO_MEMORY = -7 /* nothing was done */
 };
 
 /* The text of this thread's last error; never NULL. */

@@ -6,8 +6,8 @@
 
 namespace forgive {
 
-std::string& LastError() {
-  thread_local std::string text;
+ErrorText& LastError() {
+  thread_local constinit ErrorText text;
   return text;
 }
 

@@ -7,6 +7,7 @@
 
 #include <atomic>
 #include <cerrno>
+#include <cinttypes>
 #include <new>
 
 #include "dataplane/socket_address.h"
@@ -137,9 +138,9 @@ bool Process::IsOperationCritical(uint64_t number) {
   return !lock.owns_lock() || detector_.detector.IsCritical(number);
 }
 
-int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error) {
+int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, ErrorText* error) {
   if (settings_.step_by_operation) {
-    *error = "FORGIVE_STEP=operation: each operation is a step of its own; leave the calls out, or the variable";
+    error->Write("FORGIVE_STEP=operation: each operation is a step of its own; leave the calls out, or the variable");
     return FORGIVE_ERROR_BAD_ARGUMENT;
   }
   const std::lock_guard<std::mutex> lock(steps_mutex_);
@@ -147,13 +148,13 @@ int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, st
     case StepFacts::BeginResult::kOk:
       break;
     case StepFacts::BeginResult::kLatched:
-      *error = "an earlier step was not made of whole all-reduces: this process stays reliable until it ends";
+      error->Write("an earlier step was not made of whole all-reduces: this process stays reliable until it ends");
       return FORGIVE_ERROR_LATCHED;
     case StepFacts::BeginResult::kStepOpen:
-      *error = "step " + std::to_string(facts_.open_step()) + " is open; end it first";
+      error->Write("step %" PRIu64 " is open; end it first", facts_.open_step());
       return FORGIVE_ERROR_STEP_OPEN;
     case StepFacts::BeginResult::kReceivesPosted:
-      *error = "receives are posted: synchronise the device before the step begins; the step stays reliable";
+      error->Write("receives are posted: synchronise the device before the step begins; the step stays reliable");
       return FORGIVE_ERROR_RECEIVES_POSTED;
   }
   StepPlan plan;
@@ -171,52 +172,53 @@ int Process::BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, st
   }
   facts_.Abandon();
   if (result == StepResult::kNotRising) {
-    *error = "step " + std::to_string(step) + ": step numbers must rise";
+    error->Write("step %" PRIu64 ": step numbers must rise", step);
     return FORGIVE_ERROR_BAD_ARGUMENT;
   }
   if (result == StepResult::kTableFull) {
-    *error = "too many closed steps have receives that never completed; the step stays reliable";
+    error->Write("too many closed steps have receives that never completed; the step stays reliable");
     return FORGIVE_ERROR_RECEIVES_POSTED;
   }
-  *error = "a step is open; end it first";
+  error->Write("a step is open; end it first");
   return FORGIVE_ERROR_STEP_OPEN;
 }
 
-int Process::BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, std::string* error) {
+int Process::BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, ErrorText* error) {
   if (settings_.step_by_operation) return BeginStep(step, true, expected_bytes, error);
   bool critical = true;
   {
     const std::lock_guard<std::mutex> lock(detector_.mutex);
     if (!detector_.detector.Begin(step, {&gradient_norm, 1}, &critical)) {
-      *error = "step " + std::to_string(step) + ": step numbers must rise";
+      error->Write("step %" PRIu64 ": step numbers must rise", step);
       return FORGIVE_ERROR_BAD_ARGUMENT;
     }
   }
   return BeginStep(step, critical, expected_bytes, error);
 }
 
-int Process::EndStep(uint64_t step, std::string* error) {
+int Process::EndStep(uint64_t step, ErrorText* error) {
   const std::lock_guard<std::mutex> lock(steps_mutex_);
   if (!facts_.step_open() || facts_.open_step() != step) {
     if (facts_.latched()) {
-      *error = "an earlier step was not made of whole all-reduces: this process stays reliable until it ends";
+      error->Write("an earlier step was not made of whole all-reduces: this process stays reliable until it ends");
       return FORGIVE_ERROR_LATCHED;
     }
-    *error = "step " + std::to_string(step) + " is not open";
+    error->Write("step %" PRIu64 " is not open", step);
     return FORGIVE_ERROR_STEP_OPEN;
   }
   facts_.Close();
   StepAccount closed;
   const StepResult result = engine_->EndStep(step, &closed);
   FORGIVE_CHECK(result == StepResult::kOk);
-  std::string what;
+  ErrorText what;
   const bool whole = facts_.CheckCounts(&what);
   ledger_.Drain(engine_.get());
   statistics_->OnStepEnd(closed, !whole);
   if (whole) return FORGIVE_OK;
-  *error = "step " + std::to_string(step) + ": " + what +
-           ": something else than all-reduces of the promised ring ran inside; this process stays reliable until it "
-           "ends, and what the step forgave may have hit other traffic";
+  error->Write("step %" PRIu64
+               ": %s: something else than all-reduces of the promised ring ran inside; this process stays reliable "
+               "until it ends, and what the step forgave may have hit other traffic",
+               step, what.c_str());
   Log(LogLevel::kError, "%s", error->c_str());
   return FORGIVE_ERROR_LATCHED;
 }

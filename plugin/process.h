@@ -16,6 +16,7 @@
 #include "plugin/context.h"
 #include "plugin/detector_handle.h"
 #include "plugin/devices.h"
+#include "plugin/error_text.h"
 #include "plugin/ledger.h"
 #include "plugin/nccl_abi.h"
 #include "plugin/settings.h"
@@ -81,11 +82,12 @@ class Process {
   // true (the smaller budget) where another thread has the detector.
   bool IsOperationCritical(uint64_t number);
 
-  // forgive.h: each returns FORGIVE_OK or a negative code with *error.
-  int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, std::string* error);
+  // forgive.h: each returns FORGIVE_OK or a negative code with *error. They need no memory: a step that ends is always
+  // closed and looked at.
+  int BeginStep(uint64_t step, bool critical, uint64_t expected_bytes, ErrorText* error);
   // Classified by the detector, which gets the norm of the step begun before.
-  int BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, std::string* error);
-  int EndStep(uint64_t step, std::string* error);
+  int BeginStepByNorm(uint64_t step, double gradient_norm, uint64_t expected_bytes, ErrorText* error);
+  int EndStep(uint64_t step, ErrorText* error);
 
  private:
   Process(Settings settings, std::vector<Device> devices);

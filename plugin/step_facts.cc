@@ -280,24 +280,28 @@ void StepFacts::Close() {
   state_.store((state_.load(std::memory_order_relaxed) & ~kPhaseMask) | kClosed, std::memory_order_seq_cst);
 }
 
-bool StepFacts::CheckCounts(std::string* what) {
+bool StepFacts::CheckCounts(ErrorText* what) {
   if (eligible_ == Eligible::kNone) return true;
   const std::lock_guard<std::mutex> lock(connections_mutex_);
   const uint64_t epoch = state_.load(std::memory_order_acquire) >> 2;
-  const std::string expected = Promised() ? std::to_string(Period(Operation::kAllReduce, ring_ranks_)) +
-                                                " = 2(k-1)S with FORGIVE_RING_RANKS=" + std::to_string(ring_ranks_)
-                                          : "its operations' messages";
+  const uint32_t period = Period(Operation::kAllReduce, ring_ranks_);
+  ErrorText expected;
+  if (Promised()) {
+    expected.Write("%u = 2(k-1)S with FORGIVE_RING_RANKS=%u", period, ring_ranks_);
+  } else {
+    expected.Write("its operations' messages");
+  }
   for (const ConnectionStep* connection : connections_) {
     if (connection->epoch.load(std::memory_order_acquire) != epoch) continue;
     if (!connection->whole.load(std::memory_order_acquire)) {
-      *what = "a connection was in the middle of an operation at the end of the step";
+      what->Write("a connection was in the middle of an operation at the end of the step");
     }
     const uint32_t messages = connection->messages.load(std::memory_order_acquire);
-    if (!Promised() || messages % Period(Operation::kAllReduce, ring_ranks_) == 0) continue;
-    *what = "a connection got " + std::to_string(messages) + " messages in the step, not a multiple of " + expected;
+    if (!Promised() || messages % period == 0) continue;
+    what->Write("a connection got %u messages in the step, not a multiple of %s", messages, expected.c_str());
   }
   if (closed_early_epoch_ == epoch && epoch != 0) {
-    *what = "a connection was closed in the step before it got a multiple of " + expected;
+    what->Write("a connection was closed in the step before it got a multiple of %s", expected.c_str());
   }
   if (what->empty()) return true;
   process_latched_.store(true, std::memory_order_release);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "plugin/error_text.h"
 #include "plugin/proof.h"
 #include "plugin/settings.h"
 #include "transport/receiver.h"
@@ -93,7 +94,7 @@ class StepFacts {
   void Close();
   // After Close: false if some connection's posts were not whole all-reduces. The process is then latched, and
   // *what says so.
-  bool CheckCounts(std::string* what);
+  bool CheckCounts(ErrorText* what);
 
   bool latched() const { return process_latched_.load(std::memory_order_acquire); }
   bool step_open() const { return (state_.load(std::memory_order_acquire) & kPhaseMask) == kOpen; }

@@ -4,6 +4,7 @@
 
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include "plugin/communicator.h"
 
 namespace forgive {
@@ -67,9 +68,9 @@ TEST(StepFacts, MakeTheReducePhaseForgivableAndBothPhasesExempt) {
   }
   facts.Close();
   EXPECT_FALSE(PostOne(&facts, &connection).has_step);
-  std::string what;
+  ErrorText what;
   facts.Register(&connection);
-  EXPECT_TRUE(facts.CheckCounts(&what)) << what;
+  EXPECT_TRUE(facts.CheckCounts(&what)) << what.c_str();
 }
 
 TEST(StepFacts, MakeEverythingForgivableInAllAndNothingInNone) {
@@ -103,7 +104,7 @@ TEST(StepFacts, AreNotEligibleWithoutTheOperatorsWord) {
   EXPECT_FALSE(PostOne(&facts, &connection).exempt_eligible);
   facts.Register(&connection);
   facts.Close();
-  std::string what;
+  ErrorText what;
   EXPECT_TRUE(facts.CheckCounts(&what));
 }
 
@@ -150,9 +151,9 @@ TEST(StepFacts, LatchTheProcessWhenAnyConnectionIsInTheMiddle) {
   for (int message = 0; message < 8; ++message) PostOne(&facts, &whole);
   for (int message = 0; message < 4; ++message) PostOne(&facts, &half);
   facts.Close();
-  std::string what;
+  ErrorText what;
   EXPECT_FALSE(facts.CheckCounts(&what));
-  EXPECT_NE(what.find("4 messages"), std::string::npos) << what;
+  EXPECT_NE(std::strstr(what.c_str(), "4 messages"), nullptr) << what.c_str();
   EXPECT_EQ(facts.Prepare(), StepFacts::BeginResult::kLatched);
 }
 
@@ -162,7 +163,7 @@ TEST(StepFacts, ForgetTheCountsOfEarlierSteps) {
   ConnectionStep idle_later;
   facts.Register(&connection);
   facts.Register(&idle_later);
-  std::string what;
+  ErrorText what;
   for (uint64_t step = 1; step <= 3; ++step) {
     Open(&facts, step);
     for (int message = 0; message < 4; ++message) {
@@ -170,7 +171,7 @@ TEST(StepFacts, ForgetTheCountsOfEarlierSteps) {
       if (step == 1) PostOne(&facts, &idle_later);
     }
     facts.Close();
-    EXPECT_TRUE(facts.CheckCounts(&what)) << what;
+    EXPECT_TRUE(facts.CheckCounts(&what)) << what.c_str();
     EXPECT_EQ(connection.messages.load(), 4u) << "of this step alone";
   }
 }
