@@ -3,7 +3,6 @@
 #include "testbed/simulator/plan_file.h"
 
 #include <fmt/format.h>
-#include <toml++/toml.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -12,6 +11,7 @@
 #include <sstream>
 
 #include "testbed/entry_lib/plain_toml.h"
+#include "testbed/entry_lib/toml_plus_plus.h"
 #include "testbed/simulator/plan_keys.h"
 
 namespace forgive::sim {

@@ -83,6 +83,7 @@ bool WritePlanSeeds(const std::filesystem::path& folder) {
       {"base", "base = \"other\"\n"},
       {"unknown", "[fabric]\nleafs = 4\n"},
       {"no_toml", "[fabric\nleaves = = 4"},
+      {"brackets", "[[[x"},
       {"letters", "about = \"\xc3\xa9\" # \xc3\xa9\n[fabric]\nleav\xc3\xa9s = 4\n"},
   });
 }

@@ -78,6 +78,15 @@ TEST_F(PlanFile, NamesTheLineOfWhatIsNoToml) {
   EXPECT_TRUE(Has(Refusal("bad"), "bad.toml:2:"));
 }
 
+TEST_F(PlanFile, NamesTheLineOfATableWhoseNameBeginsAsNoNameDoes) {
+  for (const char* const third : {"[[[x", "[[[x]]]", "[.x]", "[x.[y]", "[=]", "[[,]]"}) {
+    Write("bad", std::string("# x\n\n") + third);
+    const std::string refusal = Refusal("bad");
+    EXPECT_TRUE(Has(refusal, "bad.toml:3: ")) << third << ": " << refusal;
+    EXPECT_FALSE(Has(refusal, "\n")) << refusal;
+  }
+}
+
 TEST_F(PlanFile, NamesTheLineOfALetterBeyondAsciiOutsideOfComments) {
   for (const char* const third :
        {"\xc3\xa9 = 1", "leav\xc3\xa9s = 1", "leaves \xc3\xa9= 1", "leaves = 1 \xc3\xa9", "\xff",

@@ -2,7 +2,6 @@
 // The relay's command line and its TOML file.
 #include "testbed/lab/relay/relay_options.h"
 
-#include <toml++/toml.h>
 
 #include <cstddef>
 #include <fstream>
@@ -12,6 +11,7 @@
 
 #include "dataplane/parse_number.h"
 #include "testbed/entry_lib/plain_toml.h"
+#include "testbed/entry_lib/toml_plus_plus.h"
 
 namespace forgive::lab {
 
