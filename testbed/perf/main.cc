@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 // forgive_perf: runs collectives over an ncclNet plugin as NCCL does, and checks every byte.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <cstdio>
 #include <cstdlib>
-#include <filesystem>
-#include <system_error>
 
 #include "testbed/entry_lib/standard_streams.h"
+#include "testbed/entry_lib/whole_file.h"
 #include "testbed/perf/error.h"
 #include "testbed/perf/launcher.h"
 #include "testbed/perf/options.h"
@@ -19,15 +17,14 @@ using forgive::perf::Options;
 using forgive::perf::UsageError;
 
 // Refuses an output file that cannot be written before anything runs.
-void CheckWritable(const std::string& file, const char* option) {
-  if (file.empty()) return;
-  const std::filesystem::path path(file);
-  const std::string folder = path.has_parent_path() ? path.parent_path().string() : ".";
-  const bool exists = access(file.c_str(), F_OK) == 0;
-  std::error_code ignored;
-  const bool writable = exists ? access(file.c_str(), W_OK) == 0 && !std::filesystem::is_directory(path, ignored)
-                               : access(folder.c_str(), W_OK) == 0;
-  if (!writable) throw UsageError(fmt::format("{} {}: cannot write there; name another file", option, file));
+void CheckOutputs(const Options& options) {
+  const auto refuse = [](const char* option, const std::string& file) {
+    throw UsageError(fmt::format("{} {}: cannot write there; name another file", option, file));
+  };
+  const std::string& json = options.json_file;
+  const std::string& ledger = options.ledger_file;  // written as it grows
+  if (!json.empty() && !forgive::WholeFileIsWritable(json)) refuse("--json", json);
+  if (!ledger.empty() && !forgive::FileIsWritable(ledger)) refuse("--ledger", ledger);
 }
 
 // What NCCL's environment would say on the same host: loopback for local ranks, and the k of the operator's word.
@@ -46,8 +43,7 @@ int Run(int argc, char** argv) {
   try {
     std::optional<Options> options = forgive::perf::ParseOptions(argc, argv);
     if (!options) return forgive::perf::kExitOk;
-    CheckWritable(options->json_file, "--json");
-    CheckWritable(options->ledger_file, "--ledger");
+    CheckOutputs(*options);
     forgive::perf::Word word = forgive::perf::ReadWord();
     options->traffic_class = word.traffic_class;
     // Where NCCL proves, the communicator's mark counts as well.

@@ -6,8 +6,6 @@
 #include <chrono>
 #include <csignal>
 #include <cstdio>
-#include <filesystem>
-#include <system_error>
 
 #include "testbed/entry_lib/whole_file.h"
 #include "testbed/simulator/results.h"
@@ -54,11 +52,7 @@ class ProgressLine {
 
 // Both throw PlanError; `option` is what the user wrote.
 void CheckWritable(const std::string& option, const std::string& file) {
-  const std::filesystem::path folder = std::filesystem::path(file).parent_path();
-  std::error_code ignored;
-  if (std::filesystem::is_directory(file, ignored) || access(folder.empty() ? "." : folder.c_str(), W_OK) != 0) {
-    throw PlanError(option + ": cannot write there; name another file");
-  }
+  if (!WholeFileIsWritable(file)) throw PlanError(option + ": cannot write there; name another file");
 }
 
 void WriteWhole(const std::string& option, const std::string& file, const std::string& lines) {

@@ -25,9 +25,9 @@ def environment(**own):
     return kept
 
 
-def perf(*arguments, env=None, timeout=120):
+def perf(*arguments, env=None, timeout=120, wrapper=()):
     """Runs forgive_perf to its end. Returns the finished process with text output."""
-    return subprocess.run([PERF, *map(str, arguments)], env=environment(**(env or {})), capture_output=True,
+    return subprocess.run([*wrapper, PERF, *map(str, arguments)], env=environment(**(env or {})), capture_output=True,
                           text=True, timeout=timeout, check=False)
 
 

@@ -2,6 +2,7 @@
 # Bad input: one clear line on standard error, exit status 2, nothing written.
 import os
 import resource
+import shutil
 import socket
 import subprocess
 
@@ -52,6 +53,18 @@ def refused(run, *words):
 ))
 def test_a_bad_argument_is_named(arguments, words):
     refused(perf(*arguments), *words)
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere")
+def test_a_file_that_could_not_be_replaced_in_the_end_is_refused_at_once(tmp_path):
+    file = tmp_path / "file"
+    file.write_text("before", encoding="utf-8")
+    tmp_path.chmod(0o555)
+    wrapper = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override") if os.geteuid() == 0 else ()
+    refused(perf(*TWO, "-b", "64", "-e", "64", "--json", file, wrapper=wrapper), f"--json {file}: cannot write there")
+    grows = perf(*TWO, "-b", "64", "-e", "64", "--ledger", file, wrapper=wrapper)
+    assert grows.returncode == 0, grows.stderr
+    assert file.read_text(encoding="utf-8").startswith("# operation")
 
 
 def test_a_plugin_that_is_not_there_is_named():

@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import shutil
 import signal
 import subprocess
 import threading
@@ -52,8 +53,8 @@ def plans(tmp_path):
     return folder
 
 
-def run(*words, plans=None, timeout=120):
-    command = [SIM, *map(str, words)] + (["--plans", str(plans)] if plans else [])
+def run(*words, plans=None, timeout=120, wrapper=()):
+    command = [*wrapper, SIM, *map(str, words)] + (["--plans", str(plans)] if plans else [])
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout)
 
 
@@ -135,6 +136,21 @@ def test_a_bad_file_is_named_with_its_line(plans, tmp_path):
 def test_a_folder_that_is_not_there_is_no_place_for_results(plans, tmp_path, option):
     result = run("run", "small/none", option, tmp_path / "no" / "out", plans=plans)
     assert result.returncode == 2 and "cannot write there" in result.stderr
+
+
+@pytest.mark.skipif(os.geteuid() == 0 and shutil.which("setpriv") is None, reason="root may write everywhere")
+def test_in_a_folder_that_may_not_be_written_a_device_takes_results_and_a_file_does_not(plans, tmp_path):
+    folder = tmp_path / "locked"
+    folder.mkdir()
+    (folder / "device").symlink_to("/dev/null")
+    (folder / "file").write_text("before")
+    folder.chmod(0o555)
+    wrapper = ("setpriv", "--bounding-set=-dac_override", "--inh-caps=-dac_override") if os.geteuid() == 0 else ()
+    device = run("run", "small/none", "--json", folder / "device", plans=plans, wrapper=wrapper)
+    assert device.returncode == 0, device.stderr
+    file = run("run", "small/none", "--json", folder / "file", plans=plans, wrapper=wrapper)
+    assert file.returncode == 2 and "cannot write there" in file.stderr
+    assert (folder / "file").read_text() == "before"
 
 
 @pytest.mark.parametrize("option", ["--json", "--ledger"])
