@@ -126,6 +126,70 @@ def test_record_pairs_the_rounds_of_what_ran_in_turns(tmp_path):
     assert done.stdout.splitlines()[1].split()[-1] == "0.500"
 
 
+# A program of a build: it notes its words and its driver, and measures what FIGURES says of it.
+STAND_IN = """#!/usr/bin/python3
+import json, os, sys
+place = os.path.dirname(os.path.realpath(__file__))
+words = sys.argv[1:]
+name = os.path.basename(__file__)
+driver = words[words.index("--driver") + 1] if "--driver" in words else os.environ["FORGIVE_DRIVER"]
+with open(os.path.join(place, "calls"), "a") as file:
+    size = words[words.index("-b") + 1] if "-b" in words else "wire"
+    print(driver, size, os.environ.get("FORGIVE_CC", "-"), file=file)
+slow = 3 if driver == "uring" else 1
+if name == "forgive_perf":
+    sum(range(400000))  # processor time
+    figures = [{"time_us": slow * (1000 if size == "64M" else 10)}]
+else:
+    figures = {"figures": {each: {"unit": "Gbit/s", "median": 30 / slow, "samples": [30 / slow]}
+                           for each in ("engine", "many", "many a CPU", "raw")}}
+with open(words[words.index("--json") + 1], "w") as file:
+    json.dump(figures, file)
+"""
+
+
+TURNS = [("udp", "uring"), ("uring", "udp"), ("udp", "uring")]  # of three rounds
+
+
+def stand_in_build(folder):
+    """A build folder of stand-ins."""
+    programs = folder / "testbed" / "perf"
+    programs.mkdir(parents=True)
+    for name in ("forgive_perf", "driver_bench"):
+        (programs / name).write_text(STAND_IN)
+        (programs / name).chmod(0o755)
+    (folder / "CMakeCache.txt").write_text("CMAKE_BUILD_TYPE:STRING=Release\n")
+    return folder
+
+
+def calls_of(build):
+    return (build / "testbed" / "perf" / "calls").read_text().splitlines()
+
+
+def test_record_measures_both_kernel_drivers_in_turns_that_alternate(tmp_path):
+    build = stand_in_build(tmp_path / "build")
+    path = tmp_path / "lines"
+    done = run(RECORD, "--build", str(build), "--only", "drivers", "--rounds", "3", "-o", str(path))
+    assert done.returncode == 0, done.stderr
+    each = ("64M none", "1K none", "wire -")
+    assert calls_of(build) == [f"{driver} {what}" for turn in TURNS for driver in turn for what in each]
+    found = {one["benchmark"]: one for one in map(json.loads, path.read_text().splitlines())}
+    figures = ("64M", "64M processor", "1K", "1K processor", "engine", "many", "many a CPU")
+    assert set(found) == {f"drivers {driver} {figure}" for driver in ("udp", "uring") for figure in figures}
+    assert found["drivers uring 64M"]["samples"] == [3000, 3000, 3000]
+    assert found["drivers uring 64M"]["ratios"] == {"uring/udp 64M": 3}
+    assert found["drivers uring many a CPU"]["ratios"] == {"uring/udp many a CPU": pytest.approx(1 / 3)}
+    assert all(0 < spent < 100 for spent in found["drivers udp 1K processor"]["samples"])
+
+
+def test_record_alternates_the_kernel_drivers_of_each_of_two_builds(tmp_path):
+    builds = [stand_in_build(tmp_path / name) for name in "AB"]
+    done = run(RECORD, "--compare", *map(str, builds), "--only", "drivers", "--rounds", "3")
+    assert done.returncode == 0, done.stderr
+    for build in builds:
+        assert [call.split()[0] for call in calls_of(build)[::3]] == [driver for turn in TURNS for driver in turn]
+
+
 def test_record_says_which_commits_the_file_has(tmp_path):
     done = run(RECORD, "--compare", "cccc", "aaaa", "-o", file_of(tmp_path, line("a b", "aaaa", [1])))
     assert done.returncode == 1

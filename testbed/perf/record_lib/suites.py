@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The benchmarks: how each is called once, what figures it gives, and which ratios are made of them."""
+import collections
 import json
 import os
 import resource
@@ -132,11 +133,11 @@ class KernelDrivers(Suite):
         super().__init__("drivers", "testbed/perf/forgive_perf",
                          ["--plugin", PLUGIN, "--ranks", "2", "--no-check", "-b", "64M", "-e", "64M"])
         self._wire = Program("drivers", "driver_bench", ["--idle-seconds", "0"], (), {})
-        self._rounds = 0
+        self._rounds = collections.Counter()  # by build: of two that are compared each alternates
 
     def run(self, build):
-        order = self.names if self._rounds % 2 == 0 else self.names[::-1]
-        self._rounds += 1
+        order = self.names if self._rounds[build] % 2 == 0 else self.names[::-1]
+        self._rounds[build] += 1
         found = {}
         for name in order:
             for size, (iterations, warm_up) in {**ALL_REDUCES, "1K": ("8000", "500")}.items():
