@@ -402,14 +402,16 @@ void Endpoint::Impl::OnConnect(TimePoint now, const Datagram& datagram) {
     Refuse(connect, listener->secret, ConnectStatus::kOtherRails, datagram.source);
     return;
   }
-  if (free_slots.empty() || !listener->answered.HasRoom()) {
+  if (free_slots.empty() || listener->answered.full()) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     return;
   }
   const uint16_t slot = free_slots.back();
-  std::unique_ptr<Connection> connection(new (std::nothrow) Connection(context, HandleOf(slot), NewConnectionId(slot),
-                                                                       entropy.NextNonce(), connect, listener->secret,
-                                                                       datagram.source, now));
+  std::unique_ptr<Connection> connection;
+  if (listener->answered.HasRoom()) {
+    connection.reset(new (std::nothrow) Connection(context, HandleOf(slot), NewConnectionId(slot), entropy.NextNonce(),
+                                                   connect, listener->secret, datagram.source, now));
+  }
   if (connection == nullptr || !connection->has_memory()) {
     Refuse(connect, listener->secret, ConnectStatus::kOverLimit, datagram.source);
     TellRefused(*listener, FailReason::kNoMemory);

@@ -22,10 +22,11 @@ class RememberedConnects {
   bool Contains(const Nonce& nonce) const {
     return std::find(nonces_.get(), nonces_.get() + count_, nonce) != nonces_.get() + count_;
   }
-  // Makes room for one more. False: there are kMost, or no memory is left.
+  bool full() const { return count_ == kMost; }
+  // Makes room for one more. False: it is full, or no memory is left.
   bool HasRoom() {
     if (count_ < capacity_) return true;
-    if (count_ == kMost) return false;
+    if (full()) return false;
     const std::size_t capacity = std::clamp<std::size_t>(2 * capacity_, 4, kMost);
     std::unique_ptr<Nonce[]> more(new (std::nothrow) Nonce[capacity]);
     if (more == nullptr) return false;

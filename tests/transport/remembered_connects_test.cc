@@ -18,10 +18,12 @@ TEST(RememberedConnects, ForgetNoneAndHaveNoRoomBeyondTheirLimit) {
   RememberedConnects remembered;
   EXPECT_FALSE(remembered.Contains(Numbered(0)));
   for (std::size_t n = 0; n < RememberedConnects::kMost; ++n) {
+    ASSERT_FALSE(remembered.full()) << n;
     ASSERT_TRUE(remembered.HasRoom()) << n;
     remembered.Add(Numbered(n));
     ASSERT_FALSE(remembered.Contains(Numbered(n + 1))) << n;
   }
+  EXPECT_TRUE(remembered.full());
   EXPECT_FALSE(remembered.HasRoom());
   for (std::size_t n = 0; n < RememberedConnects::kMost; ++n) ASSERT_TRUE(remembered.Contains(Numbered(n))) << n;
 }
