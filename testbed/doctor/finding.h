@@ -52,6 +52,17 @@ struct Context {
   std::vector<std::string> devices;  // interfaces that the library chose
   Json in_force = Json::object();    // what its statistics say at the start: drivers, facts of devices
   bool started = false;              // its init succeeded
+
+  // The library's facts of an interface, a device or a rail of one; an empty object: it says none.
+  Json FactsOf(const std::string& name) const {
+    for (const Json& device : in_force.value("devices", Json::array())) {
+      if (device.value("interface", "") == name) return device;
+      for (const Json& rail : device.value("rails", Json::array())) {
+        if (rail.value("interface", "") == name) return rail;
+      }
+    }
+    return Json::object();
+  }
 };
 
 }  // namespace forgive::doctor

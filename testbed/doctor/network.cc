@@ -78,17 +78,6 @@ void CheckMtu(const std::string& name, const std::string& folder, Section* secti
   }
 }
 
-// The library's facts of an interface, a device or a rail of one; an empty object: it says none.
-Json FactsOf(const Context& context, const std::string& name) {
-  for (const Json& device : context.in_force.value("devices", Json::array())) {
-    if (device.value("interface", "") == name) return device;
-    for (const Json& rail : device.value("rails", Json::array())) {
-      if (rail.value("interface", "") == name) return rail;
-    }
-  }
-  return Json::object();
-}
-
 void CheckFacts(const std::string& name, const Json& facts, Section* section) {
   if (!facts.contains("facts_from")) return;
   const int64_t speed_mbps = facts.value("speed_mbps", int64_t{0});
@@ -252,7 +241,7 @@ Section CheckNetwork(const Context& context) {
   }
   for (const std::string& device : context.devices) {
     CheckBounded(context, device, Status::kWarn, &section,
-                 [&](Section* found) { CheckInterface(device, FactsOf(context, device), found); });
+                 [&](Section* found) { CheckInterface(device, context.FactsOf(device), found); });
   }
   for (const Json& device : context.in_force.value("devices", Json::array())) CheckRails(device, &section);
   CheckBounded(context, "subnet", Status::kWarn, &section,

@@ -24,13 +24,10 @@ std::string VariableOf(const std::string& line) {
 }
 
 // A device of several rails is as many interfaces, which the library's statistics name.
-std::vector<std::string> InterfacesOf(const std::vector<std::string>& devices, const Json& in_force) {
+std::vector<std::string> InterfacesOf(const std::vector<std::string>& devices, const Context& context) {
   std::vector<std::string> interfaces;
   for (const std::string& device : devices) {
-    Json rails = Json::array();
-    for (const Json& facts : in_force.value("devices", Json::array())) {
-      if (facts.value("interface", "") == device) rails = facts.value("rails", Json::array());
-    }
+    const Json rails = context.FactsOf(device).value("rails", Json::array());
     for (const Json& rail : rails) interfaces.push_back(rail.value("interface", ""));
     if (rails.empty()) interfaces.push_back(device);
   }
@@ -87,7 +84,7 @@ Section CheckStart(Context* context) {
     }
   }
   context->in_force = AskInForce(context->library, version, context->limit, changes);
-  context->devices = InterfacesOf(facts.devices, context->in_force);
+  context->devices = InterfacesOf(facts.devices, *context);
   context->started = changes.empty();
   if (!context->started) section.Info("init", "without the settings above it starts; what follows is without them");
   return section;

@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+
 #include "plugin/communicator.h"
 
 namespace forgive {

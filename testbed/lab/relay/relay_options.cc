@@ -2,7 +2,6 @@
 // The relay's command line and its TOML file.
 #include "testbed/lab/relay/relay_options.h"
 
-
 #include <cstddef>
 #include <fstream>
 #include <sstream>
