@@ -6,7 +6,8 @@
 
 namespace forgive {
 
-uint32_t BlackHoleDetector::SmallerThan(uint32_t length) {
+uint32_t BlackHoleDetector::SmallerThan(uint32_t length) const {
+  if (!cuts_) return 0;
   for (uint32_t size : kLadderBytes) {
     if (size + kLeastGainBytes <= length) return size;
   }

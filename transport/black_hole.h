@@ -44,7 +44,8 @@ class BlackHoleDetector {
   static constexpr uint32_t kLeastGainBytes = 64;
   static constexpr uint32_t kLeastBytes = kLadderBytes[1];
 
-  explicit BlackHoleDetector(uint32_t max_payload) : payload_(max_payload) {}
+  // cuts: false where no path swallows packets for their size; then nothing is ever cut.
+  explicit BlackHoleDetector(uint32_t max_payload, bool cuts = true) : payload_(max_payload), cuts_(cuts) {}
 
   // Most payload bytes of a segment, now.
   uint32_t payload() const { return payload_; }
@@ -60,9 +61,10 @@ class BlackHoleDetector {
 
  private:
   // What segments are cut to where such a length vanishes, or 0.
-  static uint32_t SmallerThan(uint32_t length);
+  uint32_t SmallerThan(uint32_t length) const;
 
   uint32_t payload_;
+  bool cuts_;
   bool heard_ = false;  // since the last timeout
   bool open_ = false;   // there is a suspicion of either kind
   // Of segments that a cut would make smaller.

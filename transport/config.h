@@ -103,6 +103,9 @@ struct Config {
   Nanoseconds min_rto = Milliseconds(20);
   Nanoseconds max_rto = Seconds(2);
   bool rto_backoff = true;
+  // Segments are cut smaller where a path swallows long packets. Off only where none can, in memory: a sender keeps
+  // records in reserve for it.
+  bool segments_shrink = true;
 
   // Liveness and handshake.
   Nanoseconds peer_timeout = Seconds(30);

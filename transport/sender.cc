@@ -38,9 +38,12 @@ std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t
   FORGIVE_CHECK(false);
 }
 
-// Bytes that may be sent and not acknowledged: the window, or one segment. What is lost is sent before anything new.
-uint64_t MostOutstanding(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes) {
-  return std::max<uint64_t>(max_payload, std::min(config.window_bytes, scoreboard_bytes));
+// Records for segments that are cut anew, of the most bytes that may be sent and not acknowledged: the window, or one
+// segment. What is lost is sent before anything new.
+uint64_t RecutReserve(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes) {
+  if (!config.segments_shrink) return 0;
+  const uint64_t outstanding = std::max<uint64_t>(max_payload, std::min(config.window_bytes, scoreboard_bytes));
+  return SentRanges::RecutReserve(outstanding, BlackHoleDetector::kLeastBytes);
 }
 
 // The moment that a wire timestamp, rounded down, speaks of; never later than the true one.
@@ -81,11 +84,9 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       paths_(static_cast<uint16_t>(config.PathCount())),
       path_selector_(config.path_policy, paths_, connection_id),
       path_health_(paths_),
-      black_hole_(max_payload),
+      black_hole_(max_payload, config.segments_shrink),
       ranges_(max_payload, scoreboard_bytes, config.max_messages, paths_,
-              SentRanges::RecutReserve(MostOutstanding(config, max_payload, scoreboard_bytes),
-                                       BlackHoleDetector::kLeastBytes),
-              config.experiments.first_number),
+              RecutReserve(config, max_payload, scoreboard_bytes), config.experiments.first_number),
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),

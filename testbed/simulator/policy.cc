@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "transport/draw.h"
+#include "transport/event.h"
 #include "transport/wire.h"
 
 namespace forgive::sim {
@@ -76,9 +77,10 @@ Config TransportConfig(const JobPlan& plan, TrafficKind kind, const FabricPlan& 
   const PathFacts path = PathWithin(fabric, across_leaves);
   Config config;
   config.max_payload_bytes = transport.max_payload_bytes / kUnitBytes * kUnitBytes;
-  // Nothing in memory forges or corrupts.
+  // Nothing in memory forges or corrupts, and no link of the fabric has a smaller MTU.
   config.payload_crc = false;
   config.tags = false;
+  config.segments_shrink = false;
   config.max_connections = channels;
   config.max_listeners = channels;
   config.max_messages = static_cast<uint32_t>(std::bit_ceil(std::max<uint64_t>(messages, kFewMessages)));
@@ -86,6 +88,7 @@ Config TransportConfig(const JobPlan& plan, TrafficKind kind, const FabricPlan& 
   config.window_bytes = std::max<uint64_t>(window, config.max_payload_bytes);
   config.scoreboard_bytes = std::bit_ceil(config.window_bytes + 2 * kMaxPayloadBytes);
   config.max_steps = 8;
+  config.event_capacity = 2 * ::forgive::EventQueue::kReserve;  // the hosts take events after each datagram
   config.fabric_trims = fabric.trims;
   if (kind == TrafficKind::kGradient) {
     config.forgiveness_probability = ForgivenessProbability(plan.policy);

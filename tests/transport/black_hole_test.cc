@@ -92,6 +92,12 @@ TEST(BlackHoleDetector, ASmallPacketThatIsLostAgainAndAgainIsNoMatterOfSize) {
   EXPECT_EQ(detector.payload(), 4096u);
 }
 
+TEST(BlackHoleDetector, CutsNothingWhereNoPathSwallowsPacketsForTheirSize) {
+  BlackHoleDetector detector(4096, false);
+  for (uint32_t i = 0; i < 3 * kRounds; ++i) EXPECT_NE(Heard(&detector, 4096), Verdict::kCut);
+  EXPECT_EQ(detector.payload(), 4096u);
+}
+
 TEST(BlackHoleDetector, BelievesThatASizePassesIfOneOfThatSizeWasAcknowledged) {
   BlackHoleDetector detector(4096);
   for (int again = 0; again < 100; ++again) {
