@@ -1,11 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 # The report's plots.
+import math
+
 import results
 from figures import pyplot
 
 CRITICAL_COLOUR = "#f3e6c8"
 OURS, SEED = "#228833", "#aaaaaa"
 PALETTE = ("#4477aa", "#ee6677", "#228833", "#ccbb44", "#66ccee", "#aa3377", "#777777")
+PANELS_A_ROW = 6
+NAME_WIDTH, NAME_HEIGHT = 90, 10  # points, of a policy's name in a plot
 
 
 def training(policies, seed_rows):
@@ -49,33 +53,52 @@ def all_reduce(policies):
 def fifths(policies):
     """Where in a step bytes are trimmed, and how many of them are forgiven."""
     names = [name for name, runs in policies.items() if any(run.summary["trims"] for run in runs)]
-    figure, axes = pyplot.subplots(1, max(len(names), 1), figsize=(2.0 + 1.7 * max(len(names), 1), 2.8), sharey=True,
-                                   squeeze=False)
-    for axis, name in zip(axes[0], names):
+    columns = min(max(len(names), 1), PANELS_A_ROW)
+    rows = max(math.ceil(len(names) / columns), 1)
+    figure, axes = pyplot.subplots(rows, columns, figsize=(2.0 + 1.7 * columns, 0.4 + 2.4 * rows), sharex=True,
+                                   sharey=True, squeeze=False)
+    for axis in axes.flat[len(names):]:
+        axis.set_axis_off()
+    for axis, name in zip(axes.flat, names):
         run = policies[name][0]
         trimmed, forgiven = (results.by_fifth(run, key) for key in ("trimmed_bytes_by_fifth",
                                                                      "forgiven_bytes_by_fifth"))
         axis.bar(range(1, 6), [value / 1e9 for value in trimmed], color="#ee6677", label="trimmed")
         axis.bar(range(1, 6), [value / 1e9 for value in forgiven], color=OURS, label="forgiven")
         axis.set_title(name, fontsize=9)
-        axis.set_xlabel("fifth of the step")
-    axes[0, 0].set_ylabel("GB")
-    axes[0, -1].legend(fontsize=8)
+    figure.supxlabel("fifth of the gradient all-reduce", fontsize=10)
+    figure.supylabel("GB", fontsize=10)
+    axes[0, columns - 1].legend(fontsize=8)
+    figure.tight_layout()
     return figure
+
+
+def _name_points(axis, points):
+    """Writes names beside their points, each above the one below where they would cover it. points: (name, x, y)."""
+    axis.figure.canvas.draw()  # only then is it known where a point lies
+    placed = []
+    for name, x, y in sorted(points, key=lambda point: point[2]):
+        right, up = axis.transData.transform((x, y)) * 72 / axis.figure.dpi
+        height = up
+        for other_right, other_height in placed:
+            if abs(right - other_right) < NAME_WIDTH:
+                height = max(height, other_height + NAME_HEIGHT)
+        placed.append((right, height))
+        axis.annotate(name, (x, y), xytext=(7, height - up - 3), textcoords="offset points", fontsize=8)
 
 
 def trade(policies):
     """What time was saved for what was given up: one point a policy."""
-    figure, axis = pyplot.subplots(figsize=(6.4, 3.6))
+    figure, axis = pyplot.subplots(figsize=(8, 5))
+    points = []
     for index, (name, runs) in enumerate(policies.items()):
         changes = results.change_of_training(policies, name)
         given = results.figures(runs, "given_up")
         if not changes or not given:
             continue
-        axis.plot(100 * results.median(given), 100 * results.median(changes), "o",
-                  color=PALETTE[index % len(PALETTE)])
-        axis.annotate(name, (100 * results.median(given), 100 * results.median(changes)), xytext=(5, 3),
-                      textcoords="offset points", fontsize=8)
+        points.append((name, 100 * results.median(given), 100 * results.median(changes)))
+        axis.plot(*points[-1][1:], "o", color=PALETTE[index % len(PALETTE)])
     axis.set(xlabel="gradient bytes given up, %", ylabel="training time against tight, %")
     axis.margins(x=0.2)
+    _name_points(axis, points)
     return figure
