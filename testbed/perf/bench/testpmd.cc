@@ -41,18 +41,19 @@ std::vector<int> TwoCpus() {
 }
 
 std::string Command(const DpdkPortOptions& port, const char* mode, int cpu, long seconds) {
-  // Ordinary memory, as the driver has here; nothing shared between the two; the port's socket is a new one.
+  // Ordinary memory, as the driver has here; nothing shared between the two; the port's socket is a new one. The size
+  // of mbufs stands before that of frames, which is measured against it when it is read, and else is left at 64 bytes.
   return fmt::format(
       "timeout -k 5 -s INT {} dpdk-testpmd --no-huge -m 256 --no-pci --no-telemetry --no-shconf "
       "--file-prefix=forgive-{} "
-      "--lcores 0@{},1@{} --vdev={} -- --forward-mode={} --burst=64 --txpkts={} --mbuf-size={} --total-num-mbufs={} "
+      "--lcores 0@{},1@{} --vdev={} -- --forward-mode={} --burst=64 --mbuf-size={} --txpkts={} --total-num-mbufs={} "
       "--stats-period=1 </dev/null 2>&1",
-      seconds, mode, cpu, cpu, Quoted(port.device), mode, kFrameBytes, kMbufBytes, kMbufs);
+      seconds, mode, cpu, cpu, Quoted(port.device), mode, kMbufBytes, kFrameBytes, kMbufs);
 }
 
-// Packets a second of each second in which some arrived.
+// Bits a second, of whole frames, of each second in which some arrived.
 std::vector<double> ReceivedRates(const std::string& output) {
-  static constexpr std::string_view kWord = "Rx-pps:";
+  static constexpr std::string_view kWord = "Rx-bps:";
   std::vector<double> rates;
   for (size_t at = output.find(kWord); at != std::string::npos; at = output.find(kWord, at + 1)) {
     const double rate = std::strtod(output.c_str() + at + kWord.size(), nullptr);
@@ -79,7 +80,7 @@ double RunTestpmd(Wire& wire, double seconds) {
   std::vector<double> rates = ReceivedRates(results[1].output);
   if (rates.size() < 3) throw RunError("dpdk-testpmd moves no packets over " + ports[0].name());
   rates = {rates.begin() + 1, rates.end() - 1};
-  return Median(rates) * kMaxPayloadBytes * 8e-9;
+  return Median(rates) * kMaxPayloadBytes / kFrameBytes * 1e-9;
 }
 
 }  // namespace forgive::perf
