@@ -276,7 +276,8 @@ size_t PollLoop::DrainCommands(TimePoint now) {
 
 size_t PollLoop::ReceiveFrom(Device& device, TimePoint now) {
   size_t total = 0;
-  for (int burst = 0; burst < kBurstsPerTurn; ++burst) {
+  const int bursts = device.has_poll_fds ? kBurstsPerTurn : kPolledBurstsPerTurn;
+  for (int burst = 0; burst < bursts; ++burst) {
     const size_t count = device.driver->ReceiveBurst(datagrams_);
     device.endpoint->OnDatagrams(now, std::span(datagrams_).first(count));
     total += count;
