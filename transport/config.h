@@ -17,6 +17,8 @@ inline constexpr uint32_t kMaxSackRanges = 32;
 inline constexpr uint32_t kMaxRequestRanges = 8;
 inline constexpr uint32_t kMaxPaths = 256;
 inline constexpr uint32_t kMaxRails = 4;
+// How many messages of one packet each a sender may send before their receives are posted (Config::early_messages).
+inline constexpr uint32_t kEarlyMessages = 4;
 
 // How a sender chooses each packet's path (transport/path_selection.h).
 enum class PathPolicy : uint8_t { kSingle, kOblivious, kReps };
@@ -37,9 +39,9 @@ enum class BudgetUnit : uint8_t { kBytes, kContributions };
 // Departures from the protocol, for comparisons in the simulator and for tests only. The defaults are the protocol.
 struct Experiments {
   ExemptionRule exemption = ExemptionRule::kByBudget;
-  bool vesting = true;  // off: the whole budget may be spent at once
+  bool vesting = true;        // off: the whole budget may be spent at once
   Fraction forgives_from{0};  // of the expected bytes: nothing is forgiven before so many were received
-  bool bounded = true;  // off: whatever is trimmed of a forgivable message is forgiven
+  bool bounded = true;        // off: whatever is trimmed of a forgivable message is forgiven
   // A receiver gives up what is missing of a forgivable message once all but p of it is settled.
   bool gives_up_tails = false;
   // Receivers may give up what was never sent (Endpoint::GiveUp, gives_up_tails): senders then skip it.
@@ -64,6 +66,9 @@ struct Config {
   uint32_t packet_number_window = 16384;  // older packet numbers are dropped; a power of two
   uint32_t event_capacity = 8192;         // events not taken yet; a power of two, at least 2 * EventQueue::kReserve
   uint32_t max_steps = 64;                // open, or closed with messages not completed
+  // Messages that are one packet need not wait for the credit: kEarlyMessages of them at a time may come before their
+  // receives are posted, and wait at the receiver. Both sides must have it.
+  bool early_messages = true;
 
   // The seed's parameters. p is chosen per step by whoever opens it.
   Fraction forgiveness_probability{Fraction::kOne};  // P

@@ -22,6 +22,8 @@ constexpr uint32_t kProbesBeforeSilent = 6;
 // Bits of Connect::capabilities and ConnectReply::capabilities. Payloads carry a CRC if either side wants it: the
 // listener decides, and both then do the same.
 constexpr uint32_t kCapabilityPayloadCrc = 1;
+// Of ConnectReply::capabilities only: the receiver keeps messages that come before their receives.
+constexpr uint32_t kCapabilityEarlyMessages = 2;
 // A probe is sent whenever an eighth of the timeout passed in silence.
 constexpr int64_t kProbesPerTimeout = 8;
 
@@ -128,6 +130,9 @@ PostResult Connection::Post(TimePoint now, const ReceiveRequest& request) {
   NoteIfIdle();
   if (!receiver_->Post(request)) return PostResult::kTryAgain;
   BeginWaiting(now);
+  // Without room for its events it is lost: loss recovery deals with it.
+  receiver_->TakeEarly(now, !context_->events->HasReserve());
+  FailIfHalfFailed(now);
   return PostResult::kAccepted;
 }
 
@@ -264,6 +269,7 @@ void Connection::OnConnectReply(TimePoint now, const ConnectReply& reply, const 
 void Connection::MakeSender(const ConnectReply& reply) {
   Config config = *context_->config;
   config.payload_crc = (reply.capabilities & kCapabilityPayloadCrc) != 0;
+  config.early_messages &= (reply.capabilities & kCapabilityEarlyMessages) != 0;
   // A peer with more room than this side is configured for does not make it allocate more.
   const uint64_t scoreboard_bytes = std::min<uint64_t>(reply.scoreboard_bytes, config.scoreboard_bytes);
   sender_.reset(new (std::nothrow) Sender(config, max_payload_, scoreboard_bytes, handle_, peer_id_,
@@ -495,7 +501,8 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
   reply.peer_connection_id = local_id_;
   reply.nonce = nonce_;
   reply.identity = context_->identity;
-  reply.capabilities = payload_crc_ ? kCapabilityPayloadCrc : 0;
+  reply.capabilities =
+      (payload_crc_ ? kCapabilityPayloadCrc : 0) | (config.early_messages ? kCapabilityEarlyMessages : 0);
   reply.scoreboard_bytes = static_cast<uint32_t>(config.scoreboard_bytes);
   reply.connector_nonce_echo = connector_nonce_head_;
   out->header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret_, out->header.data()));

@@ -32,6 +32,7 @@ Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle 
       scoreboard_(config.scoreboard_bytes),
       messages_(config.max_messages, static_cast<uint32_t>(config.experiments.first_number)),
       packet_numbers_(config.packet_number_window, config.experiments.first_number),
+      early_(config.early_messages && !go_back_n_),
       reports_(config, max_payload),
       seen_step_changes_(steps->changes()) {
   FORGIVE_CHECK(max_payload > 0);
@@ -132,6 +133,7 @@ Range Receiver::InMessage(const Segment& segment, UnitRange run) const {
 FORGIVE_FLATTEN void Receiver::OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce) {
   if (closed_) closing_report_due_ = true;
   if (closed_ || failed_) return;
+  if (HoldsEarly(header, payload, ce)) return;
   Segment segment;
   if (!Locate(header, &segment)) return;
   uint8_t* const place = payload_crc_ ? PlaceOfAll(segment) : nullptr;
@@ -175,14 +177,15 @@ void Receiver::CountArrival(const DataHeader& header, bool ce) {
   }
   if (ce != last_ce_) reports_.MakeDue();
   last_ce_ = ce;
+  if (takes_early_) return;  // how long it waited for its receive is no part of the RTT
   if (has_newest_ && header.packet_number < newest_packet_number_ && !sprayed_) return;
   has_newest_ = true;
   newest_packet_number_ = header.packet_number;
   newest_timestamp_ = header.send_timestamp;
 }
 
-// Places what is missing of the segment, and discards the rest: it is there, or was forgiven. `payload`: nullptr where
-// it is placed already.
+// Places what is missing of the segment, and discards the rest: it is there, or was forgiven. `payload`: nullptr
+// where it is placed already.
 void Receiver::SettleArrived(const Segment& segment, const uint8_t* payload) {
   uint64_t arrived = 0;
   UnitRange rest = segment.all;
@@ -228,6 +231,33 @@ uint64_t Receiver::CountedBytes(const Segment& segment, UnitRange run) const {
   const uint64_t last = segment.payload.end - 1;
   const bool has_last = run.begin <= last && last < run.end && scoreboard_.IsCounted(last);
   return PayloadBytes(segment, scoreboard_.CountCounted(run), has_last);
+}
+
+// ---- Before its receive is posted ----
+
+// True: the packet came before its receive; it waits for it, or was dropped and counted.
+bool Receiver::HoldsEarly(const DataHeader& header, const uint8_t* payload, bool ce) {
+  if (!early_.Concerns(header.message_number, messages_.posted())) return false;
+  if (header.payload_length > max_payload_) {
+    ++counters_->malformed;
+  } else if (!early_.Hold(header, payload, ce)) {
+    ++counters_->out_of_window;
+  }
+  return true;
+}
+
+void Receiver::TakeEarly(TimePoint now, bool drop) {
+  EarlyMessages::Packet* const packet = early_.Find(messages_.posted() - 1);
+  if (packet == nullptr) return;
+  packet->held = false;
+  if (drop) return;
+  takes_early_ = true;
+  if (packet->trimmed) {
+    OnTrimmedHeader(now, packet->header, packet->ce);
+  } else {
+    OnData(now, packet->header, packet->payload.data(), packet->ce);
+  }
+  takes_early_ = false;
 }
 
 // ---- After either ----

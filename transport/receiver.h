@@ -9,6 +9,7 @@
 
 #include "transport/config.h"
 #include "transport/counters.h"
+#include "transport/early_messages.h"
 #include "transport/event.h"
 #include "transport/message_table.h"
 #include "transport/replay_window.h"
@@ -34,7 +35,7 @@ class Receiver {
   ~Receiver();  // closes
   bool has_memory() const {
     return scoreboard_.has_memory() && messages_.has_memory() && packet_numbers_.has_memory() &&
-           reports_.has_memory();
+           reports_.has_memory() && early_.has_memory();
   }
   Receiver(const Receiver&) = delete;
   Receiver& operator=(const Receiver&) = delete;
@@ -53,6 +54,9 @@ class Receiver {
   void OnData(TimePoint now, const DataHeader& header, const uint8_t* payload, bool ce);
   // The header of one whose payload was cut. Seed: OnTrimmedHeader.
   void OnTrimmedHeader(TimePoint now, const DataHeader& header, bool ce);
+  // The packet that came before the newest post, if there is one, is taken as if it arrived at `now`; or dropped.
+  // Call it right after the post: a report that advertises the credit says that the packet's place is free.
+  void TakeEarly(TimePoint now, bool drop);
   // Experiments::early_close: what is missing of every posted forgivable message of an open step is forgiven now, or
   // with the message's first header. Counts as no decision.
   void GiveUp();
@@ -114,6 +118,7 @@ class Receiver {
   uint64_t BytesIn(const Segment& segment, UnitRange run) const;
   Range InMessage(const Segment& segment, UnitRange run) const;
 
+  bool HoldsEarly(const DataHeader& header, const uint8_t* payload, bool ce);
   void CountArrival(const DataHeader& header, bool ce);
   uint8_t* PlaceOfAll(const Segment& segment) const;
   static uint32_t CheckPayload(const DataHeader& header, const uint8_t* payload, uint8_t* place);
@@ -149,6 +154,8 @@ class Receiver {
   Scoreboard scoreboard_;
   MessageTable messages_;
   ReplayWindow packet_numbers_;
+  EarlyMessages early_;
+  bool takes_early_ = false;  // while what came early is taken
   ReportBuilder reports_;
   bool failed_ = false;
   bool closed_ = false;

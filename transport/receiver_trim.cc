@@ -11,6 +11,7 @@ namespace forgive {
 FORGIVE_APART FORGIVE_FLATTEN void Receiver::OnTrimmedHeader(TimePoint, const DataHeader& header, bool ce) {
   if (closed_) closing_report_due_ = true;
   if (closed_ || failed_) return;
+  if (HoldsEarly(header, nullptr, ce)) return;
   Segment segment;
   if (!Locate(header, &segment)) return;
   ++counters_->trims;

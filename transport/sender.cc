@@ -90,6 +90,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
+      early_messages_(config.early_messages && config.recovery == Recovery::kSelectiveRepeat),
       tells_acknowledged_(config.congestion_control == CongestionControlKind::kNscc),
       reports_(config.experiments.first_number),
       packets_(2 * ranges_.capacity()),
@@ -97,7 +98,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       next_packet_number_(config.experiments.first_number),
       credit_(config.experiments.first_number),
       peer_completed_(config.experiments.first_number),
-      last_timeout_(kLongAgo) {
+      timeouts_from_(kLongAgo) {
   // The first segment alone must fit, or nothing would ever be sent.
   FORGIVE_CHECK(scoreboard_bytes >= max_payload + 2 * kUnitBytes);
   FORGIVE_CHECK(config.recovery == Recovery::kSelectiveRepeat || paths_ == 1);
@@ -118,6 +119,15 @@ bool Sender::FitsWindow(uint32_t length) const {
   return in_flight + length <= window_bytes() || in_flight == 0;
 }
 
+// Whether the next segment that was never sent has the credit that it needs.
+bool Sender::MaySendNext() const {
+  if (!ranges_.HasUnsent()) return false;
+  const uint64_t message = ranges_.unsent_message();
+  if (message < credit_) return true;
+  return early_messages_ && message < credit_ + kEarlyMessages &&
+         ranges_.UnsentPlace().length == ranges_.message(message).length;
+}
+
 bool Sender::FindCandidate(Candidate* out) const {
   if (peer_closed_) return false;
   if (ranges_.HasLost()) {
@@ -125,7 +135,7 @@ bool Sender::FindCandidate(Candidate* out) const {
     out->index = ranges_.FirstLost();
     out->place = ranges_.Place(out->index);
   } else {
-    if (!ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return false;
+    if (!MaySendNext()) return false;
     if (ranges_.UnsentEnd() > rcv_nxt_ + scoreboard_bytes_ || !ranges_.HasRecordRoom()) return false;
     out->lost = false;
     out->place = ranges_.UnsentPlace();
@@ -137,12 +147,16 @@ bool Sender::FindCandidate(Candidate* out) const {
 // The first message of a step begins at line rate, as the seed's fresh flows do; by configuration every message.
 void Sender::RestartAtStep(TimePoint now) {
   if (!ranges_.UnsentBeginsMessage() || config_.congestion_restart == CongestionRestart::kOff) return;
-  if (ranges_.HasLost() || !ranges_.HasUnsent() || ranges_.unsent_message() >= credit_) return;
+  if (ranges_.HasLost() || !MaySendNext()) return;
   const uint64_t message = ranges_.unsent_message();
-  // Once, though the window or the pacer may hold the message back, and reports name it until the next step.
-  if (restarted_messages_ == message + 1) return;
   const bool at_step = config_.congestion_restart == CongestionRestart::kAtStep;
   if (at_step && step_starts_[message & (step_starts_.size() - 1)] != message + 1) return;
+  Restart(now, message);
+}
+
+// Once for a message, though the window or the pacer may hold it back, and reports name it until the next step.
+void Sender::Restart(TimePoint now, uint64_t message) {
+  if (restarted_messages_ == message + 1) return;
   restarted_messages_ = message + 1;
   congestion_control_->Restart(now);
   AfterCongestionControl(now);
@@ -268,7 +282,7 @@ FORGIVE_FLATTEN bool Sender::OnReport(TimePoint now, const Report& report) {
   black_hole_.OnHeard();
   RunCongestionTimers(now);
   if (newest) ApplyFlags(now, report, completed);
-  ApplyCredit(report, completed);
+  ApplyCredit(now, report, completed);
   ApplyMarks(now, report);
   ApplyAcknowledgements(now, report, completed);
   ApplyNewest(now, report);
@@ -325,17 +339,23 @@ void Sender::ApplyFlags(TimePoint now, const Report& report, uint64_t completed)
   if (exempt_begin_ > exempt_end_) exempt_begin_ = exempt_end_;
 }
 
-void Sender::ApplyCredit(const Report& report, uint64_t completed) {
+void Sender::ApplyCredit(TimePoint now, const Report& report, uint64_t completed) {
   peer_completed_ = std::max(peer_completed_, completed);
   const uint64_t credit = ExpandNumber(credit_, report.posted_messages);
+  const uint64_t credit_before = credit_;
   if (credit > credit_) {
+    if (ranges_.fully_sent() > credit_) timeouts_from_ = now;  // from here on it should be acknowledged
     credit_ = credit;
     probe_at_ = kNever;
     probe_backoff_ = 0;
   }
   if (report.has_step_start) {
     const uint64_t start = ExpandNumber(peer_completed_, report.step_start_message);
-    if (start >= ranges_.begun()) step_starts_[start & (step_starts_.size() - 1)] = start + 1;
+    if (start >= ranges_.begun()) {
+      step_starts_[start & (step_starts_.size() - 1)] = start + 1;
+    } else if (start >= credit_before && config_.congestion_restart == CongestionRestart::kAtStep) {
+      Restart(now, start);  // what was sent early turns out to begin a step
+    }
   }
   if (report.closing) peer_closed_ = true;
 }
@@ -436,13 +456,13 @@ void Sender::OnTimeout(TimePoint now) {
     if (base == kNever || base + waited > now) continue;
     length = std::max(length, ranges_.OldestLength(path));
     if (paths_ != 1) JudgeSilence(path, now);
-    // What went out with the oldest, and what has waited as long itself: of a window that was sent over many RTTs each
-    // would else take a timeout of its own, and nothing could be sent again before the window has room.
+    // What went out with the oldest, and what has waited as long itself: of a window that was sent over many RTTs
+    // each would else take a timeout of its own, and nothing could be sent again before the window has room.
     const TimePoint with_oldest = ranges_.OldestSent(path) + rtt_.smoothed();
     ranges_.LoseSentBefore(path, std::max(with_oldest, now - waited) + Nanoseconds{1});
   }
   if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
-  last_timeout_ = now;
+  timeouts_from_ = now;
   if (paths_ != 1) UpdateTimeoutBase();  // or the same timeout would wake somebody once more
   ++counters_->timeouts;
   if (config_.rto_backoff) ++backoff_;
@@ -464,7 +484,7 @@ TimePoint Sender::next_deadline() const {
   if (peer_closed_) return kNever;
   TimePoint next = probe_at_;
   // The rate's timers are evaluated late without harm: they wake nobody who has nothing to send.
-  const bool sendable = ranges_.HasLost() || (ranges_.HasUnsent() && ranges_.unsent_message() < credit_);
+  const bool sendable = ranges_.HasLost() || MaySendNext();
   if (sendable) next = Earlier(next, congestion_deadline_);
   next = Earlier(next, NextTimeout());
   Candidate candidate;
@@ -473,8 +493,16 @@ TimePoint Sender::next_deadline() const {
   return Earlier(next, unpaced ? last_now_ : pacer_.NextTime(candidate.wire_bytes));
 }
 
+// What waits for its receive to be posted is not overdue.
+bool Sender::OnlyEarlyOutstanding() const {
+  return ranges_.begun() > credit_ && !ranges_.nothing_outstanding() &&
+         ranges_.Place(ranges_.front()).message >= credit_;
+}
+
 bool Sender::WaitsForCredit() const {
-  return !peer_closed_ && ranges_.HasUnsent() && ranges_.unsent_message() >= credit_ && ranges_.nothing_outstanding();
+  if (peer_closed_) return false;
+  if (ranges_.nothing_outstanding()) return ranges_.HasUnsent() && ranges_.unsent_message() >= credit_;
+  return OnlyEarlyOutstanding() && !ranges_.HasLost();
 }
 
 void Sender::UpdateProbe(TimePoint now) {

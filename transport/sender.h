@@ -61,8 +61,12 @@ class ReportWindow {
 // Size. A path that swallows packets of a size that it took before makes segments smaller (transport/black_hole.h);
 // what is sent again is cut anew then. They never grow again: a new connection's handshake tries the full size.
 //
-// Invariants: no message is sent without a posted receive; bytes in flight are within the window, unless one segment
-// alone is larger; nothing is sent beyond rcv_nxt + scoreboard_bytes; a completed message's buffer is not read.
+// Early messages. The next kEarlyMessages without a posted receive are sent at once where each is one packet, and
+// wait at a receiver that keeps them. Until their credit comes they are not overdue.
+//
+// Invariants: no other message is sent without a posted receive; bytes in flight are within the window, unless one
+// segment alone is larger; nothing is sent beyond rcv_nxt + scoreboard_bytes; a completed message's buffer is not
+// read.
 class Sender {
  public:
   // max_payload and scoreboard_bytes as the handshake agreed; connection_id is the receiver's.
@@ -128,9 +132,11 @@ class Sender {
     uint16_t echoed : 1 = 0;   // by a report: TakeEcho
   };
 
+  bool MaySendNext() const;
   bool FindCandidate(Candidate* out) const;
   bool FitsWindow(uint32_t length) const;
   void RestartAtStep(TimePoint now);
+  void Restart(TimePoint now, uint64_t message);
   void RunCongestionTimers(TimePoint now);
   void AfterCongestionControl(TimePoint now);
   void Signal(TimePoint now, CongestionSignal signal, uint64_t message);
@@ -142,7 +148,7 @@ class Sender {
   // `completed`: the full number of the report's completed_messages.
   bool IsConsistent(const Report& report, uint64_t completed) const;
   void ApplyFlags(TimePoint now, const Report& report, uint64_t completed);
-  void ApplyCredit(const Report& report, uint64_t completed);
+  void ApplyCredit(TimePoint now, const Report& report, uint64_t completed);
   void ApplyMarks(TimePoint now, const Report& report);
   void ApplyAcknowledgements(TimePoint now, const Report& report, uint64_t completed);
   void ApplyNewest(TimePoint now, const Report& report);
@@ -166,6 +172,7 @@ class Sender {
   void OnTimeout(TimePoint now);
   void JudgePath(uint32_t length, Nanoseconds waited);
   void CutSegments();
+  bool OnlyEarlyOutstanding() const;
   bool WaitsForCredit() const;
   void UpdateProbe(TimePoint now);
 
@@ -184,6 +191,7 @@ class Sender {
   Pacer pacer_;
   RttEstimator rtt_;
   std::unique_ptr<CongestionControl> congestion_control_;
+  const bool early_messages_;
   const bool tells_acknowledged_;  // a window-based congestion control
   TimePoint congestion_deadline_ = kNever;
   CongestionControl::Cuts cuts_seen_;
@@ -215,7 +223,7 @@ class Sender {
   Mode last_mode_ = Mode::kObeying;
   // Timeout and probe.
   uint32_t backoff_ = 0;
-  TimePoint last_timeout_;
+  TimePoint timeouts_from_;  // no timeout counts time before: the last timeout, or the credit for what was sent early
   TimePoint timeout_base_ = kNever;  // with many paths: TimeoutBase
   TimePoint probe_at_ = kNever;
   uint32_t probe_backoff_ = 0;

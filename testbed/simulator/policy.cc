@@ -81,6 +81,8 @@ Config TransportConfig(const JobPlan& plan, TrafficKind kind, const FabricPlan& 
   config.payload_crc = false;
   config.tags = false;
   config.segments_shrink = false;
+  // Receives are posted before their flows start, and a connection's memory is what limits how many there may be.
+  config.early_messages = false;
   config.max_connections = channels;
   config.max_listeners = channels;
   config.max_messages = static_cast<uint32_t>(std::bit_ceil(std::max<uint64_t>(messages, kFewMessages)));

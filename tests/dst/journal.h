@@ -126,6 +126,7 @@ enum class Count : uint8_t {
   kPathsGivenUp,
   kPathsReturned,
   kGoBackNDrops,
+  kEarlyMessages,
   kSignalsIgnored,
   kRateCutsByMark,
   kRateCutsByTrim,

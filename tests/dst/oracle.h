@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <vector>
 
@@ -54,6 +55,14 @@ struct End {
   bool alive() const { return state == EndState::kConnecting || state == EndState::kOpen; }
 };
 
+// A data packet as it reached its receiver.
+struct Arrived {
+  DataHeader header;
+  bool whole = false;
+  bool intact = false;  // what is there of its payload
+  bool ce = false;
+};
+
 // One connection from its handshake to its end.
 struct StreamState {
   StreamPlan plan;
@@ -69,8 +78,9 @@ struct StreamState {
   uint32_t completed = 0;
   uint64_t base = 0;
   uint64_t received_bytes = 0, ce_bytes = 0;
-  bool abandoned = false;  // its buffers are the application's again
-  bool too_long = false;   // a message longer than its buffer has arrived
+  bool abandoned = false;             // its buffers are the application's again
+  bool too_long = false;              // a message longer than its buffer has arrived
+  std::map<uint32_t, Arrived> early;  // by message: what waits for its receive
   std::vector<bool> data_numbers;
   uint64_t newest_data_number = 0;
   // Trimmed headers that no report has told of; too many of them may be told of together.
@@ -168,10 +178,23 @@ class Oracle {
   void Mix(uint64_t value) { digest_ = (digest_ ^ value) * 0x9e3779b97f4a7c15u + (digest_ >> 29); }
 
   // oracle_receiver.cc
-  enum class Fate : uint8_t { kRefused, kWhole, kTrimmed, kBadCrc, kOutOfWindow, kMalformed, kTooLong, kDropped };
+  enum class Fate : uint8_t {
+    kRefused,
+    kWhole,
+    kTrimmed,
+    kBadCrc,
+    kOutOfWindow,
+    kMalformed,
+    kTooLong,
+    kDropped,
+    kEarly
+  };
   void AfterData(const testing::Flight& flight);
   bool TakesNumber(StreamState* stream, uint64_t number);
-  Fate FateOf(StreamState* stream, const DataHeader& header, const testing::Flight& flight);
+  bool KeepsEarly(const StreamState& stream) const;
+  Fate FateOf(StreamState* stream, const Arrived& arrived);
+  void ApplyFate(StreamState* stream, const Arrived& arrived, Fate fate);
+  void TakeEarly(StreamState* stream, uint32_t number);
   void CheckFate(const StreamState& stream, Fate fate);
   void ApplyWhole(StreamState* stream, MessageState* message, const DataHeader& header, bool ce);
   void ApplyTrim(StreamState* stream, MessageState* message, const DataHeader& header);

@@ -24,15 +24,28 @@ uint64_t Oracle::CostOf(int host, const MessageState& message) const {
 // ---- Posting and closing ----
 
 void Oracle::OnReceivePosted(StreamState* stream, const ReceiveRequest& request) {
-  MessageState& message = stream->messages[stream->receives_posted++];
+  const uint32_t number = stream->receives_posted++;
+  MessageState& message = stream->messages[number];
   const int host = stream->receiver.host;
   message.account = request.has_step ? FindOpen(host, request.step) : nullptr;
   message.contributions = request.contributions;
-  if (message.account == nullptr) return;
-  message.step = request.step;
-  message.eligible = request.exempt_eligible;
-  message.forgivable = request.exempt_eligible && request.forgivable;
-  ++message.account->facts.messages;
+  if (message.account != nullptr) {
+    message.step = request.step;
+    message.eligible = request.exempt_eligible;
+    message.forgivable = request.exempt_eligible && request.forgivable;
+    ++message.account->facts.messages;
+  }
+  TakeEarly(stream, number);
+}
+
+// What came before the receive that was posted now arrives with it.
+void Oracle::TakeEarly(StreamState* stream, uint32_t number) {
+  const auto found = stream->early.find(number);
+  if (found == stream->early.end()) return;
+  const Arrived arrived = found->second;
+  stream->early.erase(found);
+  journal_->Note("host %d takes what came early of message %u", stream->receiver.host, number);
+  ApplyFate(stream, arrived, FateOf(stream, arrived));
 }
 
 void Oracle::AbandonReceives(StreamState* stream) {
@@ -70,9 +83,12 @@ void Oracle::AfterData(const testing::Flight& flight) {
     stream = FindReceiverById(flight.to, header.connection_id);
   }
   Fate fate = Fate::kRefused;
+  Arrived arrived;
   if (stream != nullptr && TakesNumber(stream, header.packet_number)) {
     stream->receiver.last_heard = world_->now();
-    fate = FateOf(stream, header, flight);
+    arrived = {header, flight.bytes.size() == kDataHeaderBytes + header.payload_length, flight.payload_intact,
+               flight.ce};
+    fate = FateOf(stream, arrived);
   }
   if (stream == nullptr) {
     const Counters& after = world_->endpoint(flight.to).counters();
@@ -85,19 +101,31 @@ void Oracle::AfterData(const testing::Flight& flight) {
                  static_cast<unsigned long long>(header.packet_number), header.message_number,
                  header.offset_in_message, header.payload_length,
                  flight.bytes.size() == kDataHeaderBytes + header.payload_length ? "whole" : "trimmed",
-                 fate == Fate::kRefused ? ", refused" : "");
+                 fate == Fate::kRefused ? ", refused"
+                 : fate == Fate::kEarly ? ", early"
+                                        : "");
+  arrived.header = header;
+  ApplyFate(stream, arrived, fate);
+}
+
+void Oracle::ApplyFate(StreamState* stream, const Arrived& arrived, Fate fate) {
+  const DataHeader& header = arrived.header;
   CheckFate(*stream, fate);
+  if (fate == Fate::kEarly) {
+    stream->early.emplace(header.message_number, arrived);
+    ++(*tally_)[Count::kEarlyMessages];
+  }
   if (fate == Fate::kTooLong) {
     stream->too_long = true;
     AbandonReceives(stream);
     return;
   }
   MessageState& message = stream->messages[header.message_number];
-  if (fate == Fate::kWhole) ApplyWhole(stream, &message, header, flight.ce);
+  if (fate == Fate::kWhole) ApplyWhole(stream, &message, header, arrived.ce);
   if (fate == Fate::kTrimmed) ApplyTrim(stream, &message, header);
   if (fate == Fate::kBadCrc || fate == Fate::kDropped) ForgetMissing(*stream, message, header);
   CheckTouched(*stream, message, header);
-  if (message.account != nullptr) CheckAccount(flight.to, *message.account);
+  if (message.account != nullptr) CheckAccount(stream->receiver.host, *message.account);
 }
 
 // Each packet number counts once, and only inside the window.
@@ -112,18 +140,30 @@ bool Oracle::TakesNumber(StreamState* stream, uint64_t number) {
   return true;
 }
 
-Oracle::Fate Oracle::FateOf(StreamState* stream, const DataHeader& header, const testing::Flight& flight) {
-  const Config& config = ConfigOf(flight.to);
-  if (stream->receiver.state != EndState::kOpen || stream->too_long) return Fate::kRefused;
-  const bool whole = flight.bytes.size() == kDataHeaderBytes + header.payload_length;
+// Messages of the stream may be sent before their receives are posted.
+bool Oracle::KeepsEarly(const StreamState& stream) const {
+  return ConfigOf(stream.sender.host).early_messages && ConfigOf(stream.receiver.host).early_messages &&
+         ConfigOf(stream.sender.host).recovery == Recovery::kSelectiveRepeat;
+}
+
+Oracle::Fate Oracle::FateOf(StreamState* stream, const Arrived& arrived) {
+  const DataHeader& header = arrived.header;
+  const Config& config = ConfigOf(stream->receiver.host);
+  if (!stream->receiver.alive() || stream->too_long) return Fate::kRefused;
+  const bool whole = arrived.whole;
   if (!whole && !config.fabric_trims) return Fate::kMalformed;
+  if (header.message_number >= stream->receives_posted) {
+    if (header.message_number >= stream->receives_posted + kEarlyMessages) return Fate::kMalformed;
+    const bool all = header.payload_length == header.message_length && !stream->early.contains(header.message_number);
+    return all ? Fate::kEarly : Fate::kOutOfWindow;
+  }
   const MessageState& message = stream->messages[header.message_number];
   const uint64_t begin = header.stream_offset / kUnitBytes;
   const uint64_t payload_end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes;
   const uint64_t end = payload_end + (header.carries_end() ? 1 : 0);
   if (end > stream->base + config.scoreboard_bytes / kUnitBytes) return Fate::kOutOfWindow;
   if (!message.done && message.plan.length > message.plan.capacity) return Fate::kTooLong;
-  if (whole && !flight.payload_intact) return Fate::kBadCrc;
+  if (whole && !arrived.intact) return Fate::kBadCrc;
   if (config.recovery == Recovery::kGoBackN && !message.done && end > stream->base &&
       (!whole || begin > stream->base)) {
     return Fate::kDropped;

@@ -22,6 +22,8 @@ void Oracle::LearnHandshake(int host, const Transmit& transmit) {
       if (each.sender.id != reply.connection_id || each.receiver.host != host) continue;
       each.keys = DeriveKeys(each.ticket.secret, each.connector_nonce, reply.nonce);
       each.has_keys = true;
+      // Messages may come before the application is told of the connection.
+      if (reply.status == ConnectStatus::kAccepted) each.receiver.id = reply.peer_connection_id;
     }
   }
 }
@@ -63,9 +65,12 @@ void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
   const uint64_t end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes + (header.carries_end() ? 1 : 0);
   const uint32_t paths = config.path_policy == PathPolicy::kSingle ? 1 : config.paths;
   const uint64_t reach = std::min(config.scoreboard_bytes, ConfigOf(stream->receiver.host).scoreboard_bytes);
+  // One that was cut anew after it had been sent in one piece is of no use early, but does no harm.
+  const bool early = KeepsEarly(*stream) && header.message_number < stream->credit + kEarlyMessages &&
+                     header.message_length <= facts.max_payload;
   const std::pair<const char*, bool> rules[] = {
       {"of a connection that is not open", stream->sender.state == EndState::kOpen},
-      {"of a message that has no posted receive", header.message_number < stream->credit},
+      {"of a message that has no posted receive", header.message_number < stream->credit || early},
       {"of a message that was acknowledged", !message.told_sent},
       {"from beside the message's buffer",
        transmit.payload_length == 0 || transmit.payload == message.sent + header.offset_in_message},

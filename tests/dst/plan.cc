@@ -15,8 +15,11 @@ constexpr uint64_t kLargestMessageBytes = 500000;
 class Planner {
  public:
   Planner(uint64_t seed, bool large)
-      : draw_(seed ^ 0x5eedf0f61fe5eedu), later_draw_(seed ^ 0xb1ac4401e5eedu), wrap_draw_(seed ^ 0x3a9f0325eedu),
-        rail_draw_(seed ^ 0x4a115eedu) {
+      : draw_(seed ^ 0x5eedf0f61fe5eedu),
+        later_draw_(seed ^ 0xb1ac4401e5eedu),
+        wrap_draw_(seed ^ 0x3a9f0325eedu),
+        rail_draw_(seed ^ 0x4a115eedu),
+        early_draw_(seed ^ 0xea1175eedu) {
     plan_.seed = seed;
     plan_.large = large;
   }
@@ -34,6 +37,7 @@ class Planner {
     MakeShrinking();
     MakeWraps(hosts);
     MakeRails(hosts);
+    for (Config& config : plan_.configs) config.early_messages = early_draw_.Below(4) != 0;
     return std::move(plan_);
   }
 
@@ -271,7 +275,8 @@ class Planner {
   Draw draw_;
   Draw later_draw_;  // of what was added later: what a seed meant before, it means still
   Draw wrap_draw_;   // the same, later still
-  Draw rail_draw_;   // and later again
+  Draw rail_draw_;
+  Draw early_draw_;  // and later again
   Plan plan_;
   bool go_back_n_ = false;
   bool fills_events_ = false;

@@ -326,6 +326,7 @@ bool Stage::PostReceive(size_t index) {
   request.exempt_eligible = request.has_step && Below(16) < plan_.eligible_chance;
   request.forgivable = request.exempt_eligible && Below(16) < plan_.forgivable_chance;
   request.contributions = static_cast<uint32_t>(1 + Below(plan_.largest_contributions));
+  oracle_.BeforeDatagrams(host);  // a message that came early arrives with its receive
   const uint64_t allocations = Allocations();
   const PostResult result = world_.endpoint(host).Post(world_.LocalNow(host), stream.receiver.handle, request);
   if (Allocations() != allocations) journal_->Fail("host %d: memory was allocated for a receive", host);

@@ -139,6 +139,8 @@ class Model {
     if (!receiver_.Post(request)) return;
     next_start_ += (length + kUnitBytes - 1) / kUnitBytes * kUnitBytes + kUnitBytes;
     messages_.push_back(std::move(message));
+    // Only a header with other fields than its message's can have come before: where the script is not exact.
+    receiver_.TakeEarly(now_, (facts & 2) != 0);
   }
 
   // A segment of a posted message, whole or cut; in a script that is not exact perhaps with other fields.
@@ -258,8 +260,8 @@ class Model {
   }
 
   bool FitsSpan(const DataHeader& header) const {
-    const uint64_t end = (header.stream_offset + header.payload_length + kUnitBytes - 1) / kUnitBytes +
-                         (header.carries_end() ? 1 : 0);
+    const uint64_t end =
+        (header.stream_offset + header.payload_length + kUnitBytes - 1) / kUnitBytes + (header.carries_end() ? 1 : 0);
     return end <= receiver_.scoreboard().base() + kSpanBytes / kUnitBytes;
   }
 
@@ -409,7 +411,7 @@ class Model {
     FORGIVE_CHECK(receiver_.AcceptPacketNumber(number) == (!seen && !old));
     numbers_.push_back(number);
     FORGIVE_CHECK(receiver_.ExpandPacketNumber(static_cast<uint32_t>(newest)) ==
-                  std::max(newest, number) - (std::max(newest, number) - newest) % (uint64_t{1} << 32) ||
+                      std::max(newest, number) - (std::max(newest, number) - newest) % (uint64_t{1} << 32) ||
                   std::max(newest, number) - newest >= uint64_t{1} << 31);
   }
 

@@ -36,7 +36,7 @@ class GuardTest : public EndpointTest {
 TEST_F(GuardTest, AForgedReportIsCountedAndNotObeyed) {
   Link link;
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
-  const Packet message = Bytes(1000);
+  const Packet message = Bytes(5000);
   ASSERT_TRUE(Send(link, 0, message));
   RunFor(Milliseconds(10));
   Packet buffer(message.size());
@@ -61,8 +61,8 @@ TEST_F(GuardTest, AForgedResetIsCountedAndEndsNothing) {
   ASSERT_TRUE(world_.endpoint(1).Facts(world_.LocalNow(1), link.receiver, &facts));
   const SipKey guessed{1, 2};
   Packet reset(kControlBytes);
-  WriteControl(Control{PacketType::kReset, static_cast<uint16_t>(FailReason::kReset), facts.connection_id, 1}, &guessed,
-               reset.data());
+  WriteControl(Control{PacketType::kReset, static_cast<uint16_t>(FailReason::kReset), facts.connection_id, 1},
+               &guessed, reset.data());
   world_.Inject(1, reset);
   EXPECT_EQ(counters(1).bad_tag, 1u);
   EXPECT_EQ(logs_[1].Count(Event::Kind::kFailed), 0);

@@ -40,6 +40,92 @@ TEST_F(EndpointTest, SendsNoPayloadBeforeAReceiveIsPosted) {
   EXPECT_EQ(buffer, message);
 }
 
+TEST_F(EndpointTest, AShortMessageThatCameFirstIsReceivedWhenItsReceiveIsPosted) {
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(1000);
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(1));
+  EXPECT_EQ(world_.endpoint(0).counters().packets_sent, 1u);
+  EXPECT_EQ(world_.endpoint(0).counters().timeouts, 0u);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  RunFor(world_.faults.delay / 2);
+  EXPECT_EQ(logs_[1].Count(Event::Kind::kReceived), 1) << "it waited for something of the peer's";
+  EXPECT_EQ(buffer, message);
+  RunFor(Milliseconds(1));
+  EXPECT_EQ(logs_[0].Count(Event::Kind::kSent), 1);
+  EXPECT_EQ(world_.endpoint(0).counters().packets_sent, 1u);
+}
+
+TEST_F(EndpointTest, AShortMessageThatWasLostBeforeItsReceiveWasPostedIsSentAgain) {
+  for (const bool cut : {false, true}) {
+    Link link;
+    ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+    const std::vector<uint8_t> message = Bytes(1000);
+    (cut ? world_.faults.trim : world_.faults.drop) = Fraction{Fraction::kOne};
+    ASSERT_TRUE(Send(link, 0, message));
+    RunFor(Milliseconds(1));
+    world_.faults = Faults{};
+    std::vector<uint8_t> buffer(message.size());
+    ASSERT_TRUE(Receive(link, 1, &buffer));
+    RunFor(Seconds(1));
+    EXPECT_EQ(buffer, message) << cut;
+  }
+  EXPECT_EQ(world_.endpoint(1).counters().trims, 1u);
+}
+
+TEST(Endpoint, HasRoomForTheEventsOfAllMessagesThatCameBeforeTheirReceives) {
+  constexpr uint32_t kLinks = 300;
+  Config config = TestConfig();
+  config.max_connections = kLinks;
+  config.event_capacity = 2 * EventQueue::kReserve;
+  static_assert(kLinks * kEarlyMessages > 2 * EventQueue::kReserve);
+  World world(2, config, 42);
+  uint8_t byte = 7;
+  std::vector<Link> links(kLinks);
+  for (Link& link : links) {
+    ASSERT_TRUE(ConnectPair(&world, 0, 1, &link));
+    for (uint32_t i = 0; i < kEarlyMessages; ++i) {
+      ASSERT_EQ(world.endpoint(0).Post(world.LocalNow(0), link.sender, SendRequest{1, &byte, 1}),
+                PostResult::kAccepted);
+    }
+  }
+  while (world.Step(world.now() + Milliseconds(5))) continue;
+  uint32_t received = 0;
+  world.on_event = [&](int host, const Event& event) {
+    received += host == 1 && event.kind == Event::Kind::kReceived ? 1 : 0;
+  };
+  // Nobody takes an event in between.
+  std::vector<uint8_t> buffer(kLinks * kEarlyMessages);
+  for (uint32_t i = 0; i < buffer.size(); ++i) {
+    ReceiveRequest request;
+    request.buffer = &buffer[i];
+    request.capacity = 1;
+    ASSERT_EQ(world.endpoint(1).Post(world.LocalNow(1), links[i / kEarlyMessages].receiver, request),
+              PostResult::kAccepted);
+  }
+  const TimePoint end = world.now() + Seconds(1);
+  while (received < buffer.size() && world.Step(end)) continue;
+  EXPECT_EQ(received, buffer.size()) << "what had no room was sent again";
+}
+
+TEST_F(EndpointTest, AShortMessageWaitsForACreditWhereThePeerKeepsNone) {
+  Config config = TestConfig();
+  config.early_messages = false;
+  world_.Boot(1, config);
+  Link link;
+  ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
+  const std::vector<uint8_t> message = Bytes(1000);
+  ASSERT_TRUE(Send(link, 0, message));
+  RunFor(Seconds(1));
+  EXPECT_EQ(world_.endpoint(0).counters().packets_sent, 0u);
+  std::vector<uint8_t> buffer(message.size());
+  ASSERT_TRUE(Receive(link, 1, &buffer));
+  RunFor(Seconds(1));
+  EXPECT_EQ(buffer, message);
+}
+
 TEST_F(EndpointTest, ACreditThatWasLostIsLearnedByAProbe) {
   Link link;
   ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link));
@@ -283,7 +369,8 @@ TEST_F(EndpointTest, ClosingASenderFailsTheReceiverThatStillWaits) {
 TEST_F(EndpointTest, AConnectionIdIsNotReusedAfterItsSlotIsFreed) {
   for (int round = 0; round < 200; ++round) {
     Link link;
-    ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link)) << "round " << round << ": slots of closed connections must come back";
+    ASSERT_TRUE(ConnectPair(&world_, 0, 1, &link))
+        << "round " << round << ": slots of closed connections must come back";
     world_.endpoint(0).Post(world_.LocalNow(0), CloseRequest{link.sender});
     world_.endpoint(1).Post(world_.LocalNow(1), CloseRequest{link.receiver});
     const std::vector<uint8_t> message = Bytes(10);

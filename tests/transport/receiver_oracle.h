@@ -168,11 +168,14 @@ class World {
     c.report.due = true;
   }
 
-  // `value` is what every byte of the payload holds.
-  void Data(Connection& c, const Segment& s, uint64_t packet_number, uint32_t timestamp, uint8_t value, bool ce) {
+  // `value` is what every byte of the payload holds. `early`: it came before its receive, and says nothing of the
+  // RTT.
+  void Data(Connection& c, const Segment& s, uint64_t packet_number, uint32_t timestamp, uint8_t value, bool ce,
+            bool early) {
     if (c.closed) c.closing_due = true;
     if (c.closed || !InWindow(c, s)) return;
-    CountArrival(c, s, packet_number, timestamp, ce);
+    CountArrival(c, s, ce);
+    if (!early) NoteNewest(c, packet_number, timestamp);
     Message& m = c.messages[s.message];
     for (uint32_t i = s.offset; i < s.offset + s.length; ++i) {
       Byte& byte = m.bytes[i];
@@ -298,13 +301,16 @@ class World {
     return false;
   }
 
-  void CountArrival(Connection& c, const Segment& s, uint64_t packet_number, uint32_t timestamp, bool ce) {
+  void CountArrival(Connection& c, const Segment& s, bool ce) {
     ++counters.packets_received;
     counters.marks += ce ? 1 : 0;
     c.report.received_bytes += s.length;
     if (ce) c.report.ce_bytes += s.length;
     if (ce != c.report.last_ce) c.report.due = true;
     c.report.last_ce = ce;
+  }
+
+  static void NoteNewest(Connection& c, uint64_t packet_number, uint32_t timestamp) {
     if (c.report.has_newest && packet_number < c.report.newest_number) return;
     c.report.has_newest = true;
     c.report.newest_number = packet_number;

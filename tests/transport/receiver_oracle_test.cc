@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <map>
 #include <memory>
 #include <string>
 
@@ -85,6 +86,7 @@ class Sequence {
                                                     100 + number, steps_.get(), &counters_, events_));
     receivers_.back()->set_rtt(oracle::World::rtt);
     packets_.push_back(0);
+    early_.emplace_back();
   }
 
   oracle::Connection& AnyConnection() {
@@ -111,6 +113,8 @@ class Sequence {
       SendMalformed(c);
     } else if (what == 96) {
       Close(c);
+    } else if (what < 99) {
+      SendEarly(c);
     } else {
       world_->now = world_->now + Microseconds(static_cast<int64_t>(Below(150)));
     }
@@ -165,6 +169,7 @@ class Sequence {
     Same("result of Post", receivers_[current_]->Post(request) ? 1 : 0, fits ? 1 : 0);
     if (fits) {
       world_->Post(c, request);
+      TakeEarly(c);
     } else {
       m.buffer.clear();
       m.expected.clear();
@@ -216,7 +221,45 @@ class Sequence {
     Log("data of message, offset, length", s.message, s.offset, s.length);
     receivers_[current_]->AcceptPacketNumber(header.packet_number);
     receivers_[current_]->OnData(world_->now, header, payload, ce);
-    world_->Data(c, s, header.packet_number, header.send_timestamp, value, ce);
+    world_->Data(c, s, header.packet_number, header.send_timestamp, value, ce, false);
+  }
+
+  // A message of one packet whose receive is not posted: it waits, and nothing changes.
+  void SendEarly(oracle::Connection& c) {
+    const uint32_t number = c.posted + static_cast<uint32_t>(Below(kEarlyMessages));
+    if (c.closed || number >= c.messages.size() || c.messages[number].length > max_payload_) return;
+    Early early;
+    early.segment = {number, 0, c.messages[number].length};
+    early.header = Header(c, early.segment);
+    early.value = static_cast<uint8_t>(1 + Below(200));
+    early.ce = Below(5) == 0;
+    early.trimmed = early.segment.length != 0 && Below(3) == 0;
+    uint8_t payload[512];
+    std::memset(payload, early.value, sizeof(payload));
+    Log("early message, length, trimmed", number, early.segment.length, early.trimmed ? 1 : 0);
+    receivers_[current_]->AcceptPacketNumber(early.header.packet_number);
+    if (early.trimmed) {
+      receivers_[current_]->OnTrimmedHeader(world_->now, early.header, early.ce);
+    } else {
+      receivers_[current_]->OnData(world_->now, early.header, payload, early.ce);
+    }
+    if (!early_[current_].emplace(number, early).second) ++world_->counters.out_of_window;
+  }
+
+  // Its receive was posted: now it has arrived.
+  void TakeEarly(oracle::Connection& c) {
+    const auto found = early_[current_].find(c.posted - 1);
+    const bool drop = Below(8) == 0;
+    receivers_[current_]->TakeEarly(world_->now, drop);
+    if (found == early_[current_].end()) return;
+    const Early early = found->second;
+    early_[current_].erase(found);
+    if (drop) return;
+    if (early.trimmed) {
+      world_->Trim(c, early.segment, early.header.packet_number, early.ce);
+    } else {
+      world_->Data(c, early.segment, early.header.packet_number, 0, early.value, early.ce, true);
+    }
   }
 
   void SendTrim(oracle::Connection& c, const oracle::Segment& s) {
@@ -244,11 +287,12 @@ class Sequence {
     if (c.closed || !IsSendable(c, s)) return;
     DataHeader header = Header(c, s);
     const uint64_t what = Below(6);
-    if (what == 0) header.message_number = c.posted + static_cast<uint32_t>(Below(3));
+    if (what == 0) header.message_number = c.posted + kEarlyMessages + static_cast<uint32_t>(Below(3));
     if (what == 1) header.stream_offset += 8;
     if (what == 2) header.offset_in_message += 16 * (c.messages[s.message].length / 16 + 1);
     if (what == 3) header.payload_length = static_cast<uint16_t>(max_payload_ + 16);
-    if (what == 4) header.stream_offset += 16, header.message_number = s.message < c.completed ? c.posted : s.message;
+    if (what == 4) header.stream_offset += 16;
+    if (what == 4 && s.message < c.completed) header.message_number = c.posted + kEarlyMessages;
     if (what == 5) header.payload_length = static_cast<uint16_t>(header.payload_length + 1);
     if (what == 4 && s.message >= c.completed && !Anchored(c, s.message)) return;
     if (what == 5 && s.offset + s.length + 1 == c.messages[s.message].length) return;  // that would be its end
@@ -472,6 +516,15 @@ class Sequence {
   std::unique_ptr<oracle::World> world_;
   std::vector<std::unique_ptr<Receiver>> receivers_;
   std::vector<uint64_t> packets_;
+  // Came before its receive.
+  struct Early {
+    oracle::Segment segment;
+    DataHeader header;
+    uint8_t value = 0;
+    bool ce = false;
+    bool trimmed = false;
+  };
+  std::vector<std::map<uint32_t, Early>> early_;  // of each connection, by message
   size_t current_ = 0;
   oracle::Segment last_segment_;
   uint64_t newest_step_ = 1;
