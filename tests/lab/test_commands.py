@@ -198,6 +198,16 @@ def test_an_interrupted_up_leaves_nothing(number, wait_s):
     # The fixture looks for what is left.
 
 
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_an_interrupt_that_comes_when_the_lab_is_up_leaves_it_up(number):
+    process = start_up()
+    assert "is up" in process.stdout.readline()
+    os.killpg(process.pid, number)
+    _, errors = process.communicate(timeout=30)
+    assert (process.returncode, errors) == (0, "")
+    run("down", "--name", NAME)
+
+
 @pytest.mark.parametrize("wait_s", [0, 0.03, 0.1, 0.2, 0.3])
 def test_down_cleans_up_after_an_up_that_was_killed(wait_s):
     process = start_up()

@@ -91,7 +91,7 @@ def _up(arguments, _):
     parameters = Parameters(**values).with_defaults()
     trims_log = os.path.abspath(arguments.trims_log) if arguments.trims_log else None
     description = fabric.up(lab, parameters, arguments.build, trims_log,
-                            leaf_spine.build if parameters.topology == "leaf-spine" else None)
+                            leaf_spine.build if parameters.topology == "leaf-spine" else None, _ignore_interrupts)
     queue = "the true backlog" if description["true_backlog"] else "a VIRTUAL queue (it drifts from the true one)"
     shape = f", {report.shape(description['parameters'])}" if parameters.topology != "star" else ""
     print(f"lab {lab.name} is up: {parameters.hosts} hosts{shape}, {parameters.rate_mbps:g} Mbit/s, "
@@ -196,6 +196,13 @@ def _interrupt(number, _):
     raise Interrupted(number)
 
 
+def _ignore_interrupts():
+    """The lab is up and stays so: what comes now is too late, also while the interpreter ends, when it hands every
+    signal that has a handler back to the system."""
+    for number in fabric.ENDING_SIGNALS:
+        signal.signal(number, signal.SIG_IGN)
+
+
 def main(words):
     """Returns the exit status: 0, 1 after one line of error, 128 and the signal's number after an interrupt."""
     own, command = words, []
@@ -209,7 +216,7 @@ def main(words):
         if command and arguments.command != "exec":
             raise LabError(f"lab {arguments.command} takes no command after --")
         if arguments.command == "up":
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            for number in fabric.ENDING_SIGNALS:
                 signal.signal(number, _interrupt)
         return COMMANDS[arguments.command](arguments, command)
     except LabError as error:

@@ -34,6 +34,7 @@ UPLINK_QUEUE_BYTES = 16 << 20
 # A shaper that was late may catch up this much.
 SHAPER_BURST_SECONDS = 0.0005
 START_SECONDS = 5
+ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclasses.dataclass
@@ -110,9 +111,9 @@ def find_build(folder):
                    "cmake --build --preset release`; it needs libbpf-dev and clang), or name the folder by --build")
 
 
-def up(lab, parameters, build, trims_log=None, topology=None):
+def up(lab, parameters, build, trims_log=None, topology=None, when_up=lambda: None):
     """Builds the lab by `topology` (a star's function if not given); on any error or interrupt nothing of it is left.
-    Returns its description."""
+    `when_up` is called at the last moment at which that is so. Returns the lab's description."""
     programs = find_build(build)
     with system.lock():
         if os.path.exists(lab.description):
@@ -120,8 +121,10 @@ def up(lab, parameters, build, trims_log=None, topology=None):
         if lab.leftovers():
             lab.read()
         try:
-            return (topology or build_star)(lab, parameters, programs,
-                                            trims_log or os.path.join(lab.folder, "trims.log"))
+            description = (topology or build_star)(lab, parameters, programs,
+                                                   trims_log or os.path.join(lab.folder, "trims.log"))
+            when_up()
+            return description
         except BaseException:
             with undisturbed():
                 _take_down(lab)
@@ -140,12 +143,11 @@ def down(lab):
 @contextlib.contextmanager
 def undisturbed():
     """No signal of the terminal stops the block half way."""
-    ending = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = [signal.signal(number, signal.SIG_IGN) for number in ending]
+    before = [signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS]
     try:
         yield
     finally:
-        for number, handler in zip(ending, before):
+        for number, handler in zip(ENDING_SIGNALS, before):
             signal.signal(number, handler)
 
 
