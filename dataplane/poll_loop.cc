@@ -31,7 +31,8 @@ constexpr Nanoseconds kPublishInterval = Microseconds(500);
 constexpr Nanoseconds kPollInterval = Microseconds(200);
 // A device without file descriptors is polled more and more rarely while nothing happens: what arrives then waits at
 // most this share of the time that was idle before, and an idle engine takes less than a percent of a CPU. It begins
-// with as little as a sleep costs: where a yield gave the CPU to somebody else, it comes soon, in the midst of traffic.
+// with as little as a sleep costs: where a yield gave the CPU to somebody else, it comes soon, in the midst of
+// traffic.
 constexpr int64_t kIdleShare = 16;
 constexpr Nanoseconds kLeastIdlePollInterval = Microseconds(10);
 constexpr Nanoseconds kIdlePollInterval = Milliseconds(4);
@@ -69,7 +70,8 @@ PollLoop::PollLoop(const EngineOptions& options, std::vector<std::unique_ptr<Dri
       ledger_(kLedgerLines),
       operation_lines_(Engine::kOperationLines) {
   operations_.reserve(kMostOpenOperations);
-  ledger_waiting_.reserve(options.transport.event_capacity);
+  const size_t early = size_t{options.transport.max_connections} * kEarlyMessages * drivers.size();
+  ledger_waiting_.reserve(options.transport.event_capacity + early);
   poll_fds_.push_back({-1, POLLIN, 0});  // the doorbell's, from Start on
   const std::array<uint8_t, 32> identity_entropy = SystemEntropy();
   Identity identity;
@@ -243,8 +245,8 @@ bool PollLoop::Turn() {
       work += ReceiveFrom(device, now);
       if (device.endpoint->next_deadline() <= now) device.endpoint->OnDeadline(now);
     }
-    // What arrived is told before anything is sent: a system call of the driver is long beside what NCCL's thread does
-    // next with it. Sending may have something to tell, too.
+    // What arrived is told before anything is sent: a system call of the driver is long beside what NCCL's thread
+    // does next with it. Sending may have something to tell, too.
     work += DrainEvents(now, i);
     work += TransmitFrom(device, now);
     work += DrainEvents(now, i);

@@ -98,8 +98,8 @@ class PollLoop {
  private:
   static constexpr size_t kBurst = 64;
   static constexpr int kBurstsPerTurn = 4;
-  // Of a device without file descriptors, where a receive is no system call: a report leaves after each burst, and the
-  // peer fills its window while the next one is taken, instead of after a turn that was a whole window.
+  // Of a device without file descriptors, where a receive is no system call: a report leaves after each burst, and
+  // the peer fills its window while the next one is taken, instead of after a turn that was a whole window.
   static constexpr int kPolledBurstsPerTurn = 1;
 
   struct Device {
@@ -176,7 +176,8 @@ class PollLoop {
   CommandRing<Command> commands_;
   SpscRing<Event> ledger_;
   // Lines that did not fit, from ledger_next_ on. While there are any, no datagram is taken, so that none are added
-  // but those of the device that took the last ones: its events, Config::event_capacity at most.
+  // but those of the device that took the last ones, its events, Config::event_capacity at most; and a line for each
+  // message that came before its receive, where that is posted meanwhile.
   std::vector<Event> ledger_waiting_;
   size_t ledger_next_ = 0;
   std::array<Datagram, kBurst> datagrams_;

@@ -67,7 +67,7 @@ struct Config {
   uint32_t event_capacity = 8192;         // events not taken yet; a power of two, at least 2 * EventQueue::kReserve
   uint32_t max_steps = 64;                // open, or closed with messages not completed
   // Messages that are one packet need not wait for the credit: kEarlyMessages of them at a time may come before their
-  // receives are posted, and wait at the receiver. Both sides must have it.
+  // receives are posted, and wait at the receiver. The handshake agrees on it; go-back-N has none.
   bool early_messages = true;
 
   // The seed's parameters. p is chosen per step by whoever opens it.

@@ -502,7 +502,7 @@ FORGIVE_RARE bool Connection::NextHandshake(TimePoint now, Transmit* out) {
   reply.nonce = nonce_;
   reply.identity = context_->identity;
   reply.capabilities =
-      (payload_crc_ ? kCapabilityPayloadCrc : 0) | (config.early_messages ? kCapabilityEarlyMessages : 0);
+      (payload_crc_ ? kCapabilityPayloadCrc : 0) | (KeepsEarlyMessages(config) ? kCapabilityEarlyMessages : 0);
   reply.scoreboard_bytes = static_cast<uint32_t>(config.scoreboard_bytes);
   reply.connector_nonce_echo = connector_nonce_head_;
   out->header_length = static_cast<uint32_t>(WriteConnectReply(reply, secret_, out->header.data()));

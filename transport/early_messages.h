@@ -14,6 +14,10 @@
 
 namespace forgive {
 
+inline bool KeepsEarlyMessages(const Config& config) {
+  return config.early_messages && config.recovery == Recovery::kSelectiveRepeat;
+}
+
 // The data packets of the next kEarlyMessages messages that have no posted receive, one each: such a message is one
 // packet. A packet whose payload was cut waits as it came.
 //

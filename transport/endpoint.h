@@ -40,6 +40,7 @@ class Endpoint {
   // kConnected or kFailed follows, with the request's cookie. kOverLimit, kNoMemory and kFailed (no room for a
   // payload) leave nothing behind.
   PostResult Post(TimePoint now, const ConnectRequest& request, ConnectionHandle* connection);
+  // kFailed may follow. With a receive a message that came before it arrives: its events follow at once.
   PostResult Post(TimePoint now, ConnectionHandle connection, const SendRequest& request);
   PostResult Post(TimePoint now, ConnectionHandle connection, const ReceiveRequest& request);
   // Afterwards no memory of the connection is read or written, and its requests get no events. The peer is told.

@@ -57,7 +57,7 @@ struct Event {
 };
 
 // A ring of events. Invariant: what one datagram or deadline can cause fits in kReserve, and the endpoint takes no
-// datagram while less is free, so Push never finds it full.
+// datagram while less is free, nor with a posted receive what came before it; so Push never finds it full.
 class EventQueue {
  public:
   static constexpr uint32_t kReserve = 512;

@@ -32,7 +32,7 @@ Receiver::Receiver(const Config& config, uint32_t max_payload, ConnectionHandle 
       scoreboard_(config.scoreboard_bytes),
       messages_(config.max_messages, static_cast<uint32_t>(config.experiments.first_number)),
       packet_numbers_(config.packet_number_window, config.experiments.first_number),
-      early_(config.early_messages && !go_back_n_),
+      early_(KeepsEarlyMessages(config)),
       reports_(config, max_payload),
       seen_step_changes_(steps->changes()) {
   FORGIVE_CHECK(max_payload > 0);
@@ -250,7 +250,10 @@ void Receiver::TakeEarly(TimePoint now, bool drop) {
   EarlyMessages::Packet* const packet = early_.Find(messages_.posted() - 1);
   if (packet == nullptr) return;
   packet->held = false;
-  if (drop) return;
+  if (drop) {
+    ++counters_->events_full;
+    return;
+  }
   takes_early_ = true;
   if (packet->trimmed) {
     OnTrimmedHeader(now, packet->header, packet->ce);

@@ -9,6 +9,7 @@
 #include "transport/check.h"
 #include "transport/crc32c.h"
 #include "transport/dcqcn.h"
+#include "transport/early_messages.h"
 #include "transport/fixed_window.h"
 #include "transport/inline.h"
 #include "transport/nscc.h"
@@ -42,8 +43,9 @@ std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t
 // segment. What is lost is sent before anything new.
 uint64_t RecutReserve(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes) {
   if (!config.segments_shrink) return 0;
+  const uint64_t early = config.early_messages ? uint64_t{kEarlyMessages} * max_payload : 0;
   const uint64_t outstanding = std::max<uint64_t>(max_payload, std::min(config.window_bytes, scoreboard_bytes));
-  return SentRanges::RecutReserve(outstanding, BlackHoleDetector::kLeastBytes);
+  return SentRanges::RecutReserve(outstanding + early, BlackHoleDetector::kLeastBytes);
 }
 
 // The moment that a wire timestamp, rounded down, speaks of; never later than the true one.
@@ -90,7 +92,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
-      early_messages_(config.early_messages && config.recovery == Recovery::kSelectiveRepeat),
+      early_messages_(KeepsEarlyMessages(config)),
       tells_acknowledged_(config.congestion_control == CongestionControlKind::kNscc),
       reports_(config.experiments.first_number),
       packets_(2 * ranges_.capacity()),
@@ -98,7 +100,7 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       next_packet_number_(config.experiments.first_number),
       credit_(config.experiments.first_number),
       peer_completed_(config.experiments.first_number),
-      timeouts_from_(kLongAgo) {
+      last_timeout_(kLongAgo) {
   // The first segment alone must fit, or nothing would ever be sent.
   FORGIVE_CHECK(scoreboard_bytes >= max_payload + 2 * kUnitBytes);
   FORGIVE_CHECK(config.recovery == Recovery::kSelectiveRepeat || paths_ == 1);
@@ -130,7 +132,8 @@ bool Sender::MaySendNext() const {
 
 bool Sender::FindCandidate(Candidate* out) const {
   if (peer_closed_) return false;
-  if (ranges_.HasLost()) {
+  // Lost without credit is what was parked when segments became smaller.
+  if (ranges_.HasLost() && ranges_.Place(ranges_.FirstLost()).message < credit_) {
     out->lost = true;
     out->index = ranges_.FirstLost();
     out->place = ranges_.Place(out->index);
@@ -199,7 +202,7 @@ FORGIVE_FLATTEN bool Sender::NextPacket(TimePoint now, DataHeader* header, const
     ranges_.SendAgain(candidate.index, number, now, path);
     counters_->retransmitted_bytes += place.length;
   } else {
-    ranges_.SendUnsent(number, now, path);
+    ranges_.SendUnsent(number, now, path, place.message >= credit_);
   }
   ++counters_->packets_sent;
   counters_->sent_bytes += place.length;
@@ -302,7 +305,7 @@ void Sender::SkipGivenUp(TimePoint now, const Report& report) {
     const SegmentPlace place = ranges_.UnsentPlace();
     const uint64_t number = next_packet_number_++;
     packets_[number & (packets_.size() - 1)] = {static_cast<uint32_t>(place.message), 0, 0, 0};
-    ranges_.SendUnsent(number, now, 0);
+    ranges_.SendUnsent(number, now, 0, place.message >= credit_);
     counters_->skipped_bytes += place.length;
   }
 }
@@ -344,8 +347,8 @@ void Sender::ApplyCredit(TimePoint now, const Report& report, uint64_t completed
   const uint64_t credit = ExpandNumber(credit_, report.posted_messages);
   const uint64_t credit_before = credit_;
   if (credit > credit_) {
-    if (ranges_.fully_sent() > credit_) timeouts_from_ = now;  // from here on it should be acknowledged
     credit_ = credit;
+    if (ranges_.Unpark(credit_, now) != 0) timeout_base_ = Earlier(timeout_base_, now);
     probe_at_ = kNever;
     probe_backoff_ = 0;
   }
@@ -462,7 +465,7 @@ void Sender::OnTimeout(TimePoint now) {
     ranges_.LoseSentBefore(path, std::max(with_oldest, now - waited) + Nanoseconds{1});
   }
   if (config_.recovery == Recovery::kGoBackN) GoBack(next_packet_number_);
-  timeouts_from_ = now;
+  last_timeout_ = now;
   if (paths_ != 1) UpdateTimeoutBase();  // or the same timeout would wake somebody once more
   ++counters_->timeouts;
   if (config_.rto_backoff) ++backoff_;
@@ -493,7 +496,6 @@ TimePoint Sender::next_deadline() const {
   return Earlier(next, unpaced ? last_now_ : pacer_.NextTime(candidate.wire_bytes));
 }
 
-// What waits for its receive to be posted is not overdue.
 bool Sender::OnlyEarlyOutstanding() const {
   return ranges_.begun() > credit_ && !ranges_.nothing_outstanding() &&
          ranges_.Place(ranges_.front()).message >= credit_;
@@ -502,7 +504,7 @@ bool Sender::OnlyEarlyOutstanding() const {
 bool Sender::WaitsForCredit() const {
   if (peer_closed_) return false;
   if (ranges_.nothing_outstanding()) return ranges_.HasUnsent() && ranges_.unsent_message() >= credit_;
-  return OnlyEarlyOutstanding() && !ranges_.HasLost();
+  return OnlyEarlyOutstanding();
 }
 
 void Sender::UpdateProbe(TimePoint now) {

@@ -223,7 +223,7 @@ class Sender {
   Mode last_mode_ = Mode::kObeying;
   // Timeout and probe.
   uint32_t backoff_ = 0;
-  TimePoint timeouts_from_;  // no timeout counts time before: the last timeout, or the credit for what was sent early
+  TimePoint last_timeout_;
   TimePoint timeout_base_ = kNever;  // with many paths: TimeoutBase
   TimePoint probe_at_ = kNever;
   uint32_t probe_backoff_ = 0;

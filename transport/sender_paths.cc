@@ -14,7 +14,7 @@ TimePoint Sender::TimeoutBase() const { return paths_ == 1 ? TimeoutBaseOf(0) : 
 TimePoint Sender::TimeoutBaseOf(uint16_t path) const {
   const TimePoint oldest = ranges_.OldestSent(path);
   if (oldest == kNever) return kNever;
-  return std::max({oldest, ranges_.LastProgress(path), timeouts_from_});
+  return std::max({oldest, ranges_.LastProgress(path), last_timeout_});
 }
 
 void Sender::UpdateTimeoutBase() {
@@ -23,7 +23,7 @@ void Sender::UpdateTimeoutBase() {
 }
 
 TimePoint Sender::NextTimeout() const {
-  const TimePoint base = ranges_.nothing_outstanding() || OnlyEarlyOutstanding() ? kNever : TimeoutBase();
+  const TimePoint base = ranges_.nothing_outstanding() ? kNever : TimeoutBase();
   return base == kNever ? kNever : base + rto();
 }
 

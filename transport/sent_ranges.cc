@@ -87,8 +87,9 @@ bool SentRanges::PopCompleted(uint64_t* cookie) {
 
 // ---- Sending ----
 
-uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path) {
+uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path, bool parked) {
   FORGIVE_CHECK(HasUnsent());
+  FORGIVE_CHECK(parked || parked_ == next_);
   FORGIVE_CHECK(next_ - front_ <= mask_);
   const SentMessage& sending = message(unsent_message_);
   const uint32_t left = sending.length - unsent_offset_;
@@ -107,8 +108,25 @@ uint64_t SentRanges::SendUnsent(uint64_t packet_number, TimePoint now, uint16_t 
     unsent_offset_ = 0;
   }
   unacknowledged_.Set(index);
-  Transmit(index, packet_number, now, path);
+  if (parked) {
+    record.packet_number = packet_number;
+    record.path = path;
+  } else {
+    parked_ = next_;
+    Transmit(index, packet_number, now, path);
+  }
   return index;
+}
+
+uint64_t SentRanges::Unpark(uint64_t messages, TimePoint now) {
+  uint64_t count = 0;
+  for (; parked_ != next_ && Place(parked_).message < messages; ++parked_) {
+    if (!unacknowledged_.Test(parked_)) continue;
+    const Record& record = records_[parked_ & mask_];
+    Transmit(parked_, record.packet_number, now, record.path);
+    ++count;
+  }
+  return count;
 }
 
 uint64_t SentRanges::FirstLost() const {
@@ -185,6 +203,11 @@ void SentRanges::CutTo(uint32_t payload) {
   FORGIVE_CHECK(payload < payload_ && payload >= kUnitBytes && payload % kUnitBytes == 0);
   for (size_t path = 0; path < paths_.size(); ++path) LoseSentBefore(static_cast<uint16_t>(path), kNever);
   FORGIVE_CHECK(bytes_in_flight_ == 0);
+  for (; parked_ != next_; ++parked_) {
+    if (!unacknowledged_.Test(parked_)) continue;
+    lost_.Set(parked_);
+    ++lost_count_;
+  }
   payload_ = payload;
   recut_ = true;
   uint64_t pieces = 0;
@@ -200,6 +223,7 @@ void SentRanges::CutTo(uint32_t payload) {
   for (uint64_t index = next_; index-- > front_;) end = CutRecord(index, end);
   FORGIVE_CHECK(end == front_);
   next_ += pieces;
+  parked_ = next_;
 }
 
 // Makes pieces of a record, the last of them right before `end`. Returns where the first one is.
@@ -239,7 +263,7 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
     if (lost_count_ != 0 && lost_.Test(index)) {
       lost_.Clear(index);
       --lost_count_;
-    } else {
+    } else if (index < parked_) {
       bytes_in_flight_ -= records_[slot].length;
       Unlink(slot);
     }
@@ -247,6 +271,7 @@ uint64_t SentRanges::Acknowledge(TimePoint now, Range range) {
     ++fresh;
   }
   if (fresh != 0) front_ = unacknowledged_.FindFirst(front_, next_);
+  parked_ = std::max(parked_, front_);
   return fresh;
 }
 
@@ -262,7 +287,7 @@ void SentRanges::Lose(uint64_t index) {
 uint64_t SentRanges::LoseRequested(Range range, uint64_t packet_number) {
   // What lies below the front was acknowledged after the request had left.
   if (range.begin == range.end || front_ == next_ || range.end <= StreamBegin(front_)) return 0;
-  const uint64_t end = std::min(next_, Locate(range.end - 1) + 1);
+  const uint64_t end = std::min(parked_, Locate(range.end - 1) + 1);
   uint64_t lost = 0;
   for (uint64_t index = unacknowledged_.FindFirst(Locate(range.begin), end); index < end;
        index = unacknowledged_.FindFirst(index + 1, end)) {

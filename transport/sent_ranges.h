@@ -52,13 +52,13 @@ struct SegmentPlace {
 };
 
 // Segments are numbered in stream order, across messages: an index. Their stream extents tile the stream: a
-// message's last one includes the padding to kUnitBytes and the end slot. A segment is not sent, in flight, lost
-// (it waits to be sent again) or acknowledged; records exist from the first transmission until everything before
-// is acknowledged too.
+// message's last one includes the padding to kUnitBytes and the end slot. A segment is not sent, in flight, parked
+// (it was sent, and nothing is expected of it yet), lost (it waits to be sent again) or acknowledged; records exist
+// from the first transmission until everything before is acknowledged too.
 //
 // Invariants: indices [front, next) have records; the in-flight list of a path is in the order of last transmission;
-// every segment in [front, next) that is not acknowledged is either in a list or lost; bytes_in_flight is the sum of
-// the payload of the segments in the lists.
+// every segment in [front, next) that is not acknowledged is in a list or lost or, of [parked, next), parked;
+// bytes_in_flight is the sum of the payload of the segments in the lists.
 class SentRanges {
  public:
   // A reach of stream_span positions is all that may be sent ahead of what is acknowledged; with max_messages (a
@@ -100,8 +100,11 @@ class SentRanges {
   }
   // Always, unless segments were cut anew: then more of them may lie in the reach than there are records.
   bool HasRecordRoom() const { return next_ - front_ + recut_reserve_ <= mask_; }
-  // Sends it for the first time: returns its index.
-  uint64_t SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path);
+  // Sends it for the first time: returns its index. Parked: until Unpark it is in no path's list, and nothing that
+  // is sent after it may be in one.
+  uint64_t SendUnsent(uint64_t packet_number, TimePoint now, uint16_t path, bool parked = false);
+  // From now on the parked segments of the messages before `messages` are in flight. Returns how many.
+  uint64_t Unpark(uint64_t messages, TimePoint now);
 
   // The first lost segment in stream order.
   bool HasLost() const { return lost_count_ != 0; }
@@ -122,7 +125,7 @@ class SentRanges {
   uint64_t LoseSentBefore(uint16_t path, TimePoint limit);
 
   // From now on a segment has at most `payload` bytes, less than before and a multiple of kUnitBytes. What is in
-  // flight is lost, and what is lost is cut anew; what is acknowledged keeps its boundaries.
+  // flight or parked is lost, and what is lost is cut anew; what is acknowledged keeps its boundaries.
   void CutTo(uint32_t payload);
 
   // Payload bytes of the first in-flight segment on the path; 0: none, or an empty one.
@@ -200,6 +203,7 @@ class SentRanges {
   uint64_t next_position_ = 0;
   uint64_t front_ = 0;      // the first segment that is not acknowledged
   uint64_t next_ = 0;       // the first one never sent
+  uint64_t parked_ = 0;     // next_, or the first that is parked
   uint64_t lost_hint_ = 0;  // no lost segment before it
   uint64_t lost_count_ = 0;
   uint64_t bytes_in_flight_ = 0;

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Messages of one packet that are sent before their receives are posted: how many, what waits, and what a loss costs.
+#include <set>
+
 #include "receiver_fixture.h"
 #include "sender_peer.h"
 
@@ -85,6 +87,84 @@ TEST(EarlyMessages, KeepNoTimeoutFromAMessageWithCredit) {
   const std::vector<DataHeader> again = peer.Drain();
   ASSERT_FALSE(again.empty());
   EXPECT_EQ(again[0].message_number, 0u);
+}
+
+TEST(EarlyMessages, AreNoPartOfAnythingThatIsLostBeforeTheirCredit) {
+  Config config = EarlyConfig();
+  config.path_policy = PathPolicy::kReps;
+  config.paths = kEarlyMessages + 1;
+  Peer peer(config);
+  peer.Credit(1);
+  for (uint32_t i = 0; i <= kEarlyMessages; ++i) peer.Post(100);
+  ASSERT_EQ(peer.Drain().size(), kEarlyMessages + 1u);
+  std::set<uint16_t> tried;
+  for (int timeouts = 0; timeouts < 4; ++timeouts) {
+    peer.RunUntil(peer.sender.next_deadline());
+    const std::vector<DataHeader> sent = peer.Drain();
+    ASSERT_EQ(sent.size(), 1u) << "after " << timeouts << " timeouts";
+    EXPECT_EQ(sent[0].message_number, 0u);
+    tried.insert(sent[0].path);
+  }
+  EXPECT_GT(tried.size(), 1u);
+  EXPECT_EQ(peer.counters.paths_given_up, 0u) << "a path that carried nothing but what waits";
+}
+
+TEST(EarlyMessages, AreNotOvertakenByWhatIsSentAgain) {
+  Peer peer(EarlyConfig());
+  peer.Credit(1);
+  peer.Post(100);
+  peer.Post(200);
+  const std::vector<DataHeader> sent = peer.Drain();
+  ASSERT_EQ(sent.size(), 2u);
+  peer.Trim(sent[0], true);
+  peer.Deliver();
+  peer.Advance(Milliseconds(5));
+  const std::vector<DataHeader> again = peer.Drain();
+  ASSERT_EQ(again.size(), 1u);
+  peer.Advance(Microseconds(70));
+  peer.SetNewest(again[0]);
+  peer.report.rcv_nxt = again[0].stream_offset + 128;
+  peer.report.completed_messages = 1;
+  peer.Deliver();
+  EXPECT_TRUE(peer.Drain().empty()) << "what waits for its receive arrived long ago, and is not told of yet";
+  EXPECT_EQ(peer.counters.lost_by_rack, 0u);
+}
+
+TEST(EarlyMessages, TakeNoRoomOfTheWindowFromWhatWasLost) {
+  Config config = EarlyConfig();
+  config.window_bytes = 2 * kPayload;
+  Peer peer(config);
+  peer.Credit(1);
+  for (int i = 0; i < 3; ++i) peer.Post(kPayload);
+  const std::vector<DataHeader> sent = peer.Drain();
+  ASSERT_EQ(sent.size(), 3u);
+  EXPECT_EQ(peer.sender.bytes_in_flight(), kPayload);
+  peer.Trim(sent[0], true);
+  peer.Deliver();
+  EXPECT_EQ(peer.Drain().size(), 1u);
+}
+
+TEST(EarlyMessages, AreCutWithTheOthersAndSentAgainWithTheirCreditOnly) {
+  constexpr uint32_t kLarge = 4096;
+  Peer peer(EarlyConfig(), 256 * kLarge, kLarge);
+  peer.Credit(1);
+  peer.Post(kLarge);
+  peer.Post(kLarge);
+  ASSERT_EQ(peer.Drain().size(), 2u);
+  for (int round = 0; round < 20 && peer.counters.segment_cuts == 0; ++round) {
+    peer.Deliver();  // the peer answers
+    peer.RunUntil(peer.sender.next_deadline());
+    if (peer.counters.segment_cuts != 0) break;
+    for (const DataHeader& header : peer.Drain()) ASSERT_EQ(header.message_number, 0u);
+  }
+  ASSERT_EQ(peer.counters.segment_cuts, 1u);
+  std::vector<DataHeader> sent = peer.Drain();
+  ASSERT_GT(sent.size(), 1u);
+  for (const DataHeader& header : sent) EXPECT_EQ(header.message_number, 0u);
+  peer.Credit(2);
+  sent = peer.Drain();
+  ASSERT_GT(sent.size(), 1u);
+  for (const DataHeader& header : sent) EXPECT_EQ(header.message_number, 1u);
 }
 
 TEST(EarlyMessages, StartCongestionStateAnewWhenTheirCreditSaysThatTheyBeginAStep) {

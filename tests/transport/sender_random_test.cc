@@ -163,7 +163,7 @@ class RandomWorld {
     config.early_messages = draw_.Below(2) == 0;
     config.window_bytes = 1 + draw_.Below(100000);
     config.link_rate = {draw_.Below(2) * 1000000000};
-    config.congestion_control = static_cast<CongestionControlKind>(draw_.Below(3));
+    config.congestion_control = static_cast<CongestionControlKind>(draw_.Below(4));
     config.congestion_restart = draw_.Below(2) == 0 ? CongestionRestart::kAtStep : CongestionRestart::kOff;
     config.rto_backoff = draw_.Below(2) == 0;
     config.min_rto = Milliseconds(1);

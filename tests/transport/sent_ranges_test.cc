@@ -136,6 +136,38 @@ TEST_F(SentRangesTest, KeepsThePathsApart) {
   EXPECT_EQ(ranges.OldestSent(0), kStart);
 }
 
+TEST_F(SentRangesTest, HasWhatIsParkedInNoListUntilItIsNot) {
+  for (uint32_t i = 0; i < 4; ++i) Add(100);
+  Send();
+  for (uint32_t i = 1; i < 4; ++i) ranges.SendUnsent(packet++, now, 0, true);
+  EXPECT_EQ(ranges.bytes_in_flight(), 100u);
+  EXPECT_EQ(ranges.LoseSentBefore(0, kNever), 1u);
+  EXPECT_EQ(ranges.OldestSent(0), kNever);
+  EXPECT_EQ(ranges.LoseRequested({128, 4 * 128}, packet), 0u);
+  ranges.SendAgain(ranges.FirstLost(), packet++, now, 0);
+  // The third is acknowledged although it is parked, which only a peer that breaks the protocol does.
+  EXPECT_EQ(ranges.Acknowledge(now, {2 * 128, 3 * 128}), 1u);
+  now = now + Microseconds(50);
+  EXPECT_EQ(ranges.Unpark(3, now), 1u);
+  EXPECT_EQ(ranges.bytes_in_flight(), 200u);
+  EXPECT_EQ(ranges.LoseSentBefore(0, now), 1u) << "it is in flight from now on";
+  EXPECT_EQ(ranges.Unpark(4, now), 1u);
+  EXPECT_EQ(ranges.Acknowledge(now, {0, 4 * 128}), 3u);
+  EXPECT_EQ(ranges.bytes_in_flight(), 0u);
+  EXPECT_TRUE(ranges.nothing_outstanding());
+  uint64_t cookie = 0;
+  for (uint64_t i = 0; i < 4; ++i) EXPECT_TRUE(ranges.PopCompleted(&cookie));
+}
+
+TEST_F(SentRangesTest, SendsAfterWhatWasParkedAndAcknowledgedAsBefore) {
+  Add(100);
+  Add(100);
+  ranges.SendUnsent(packet++, now, 0, true);
+  EXPECT_EQ(ranges.Acknowledge(now, {0, 128}), 1u);
+  Send();
+  EXPECT_EQ(ranges.bytes_in_flight(), 100u);
+}
+
 TEST_F(SentRangesTest, CutsWhatIsNotAcknowledgedAnewAndKeepsTheRest) {
   SentRanges cut{kPayload, 256 * 1024, 8, 1, SentRanges::RecutReserve(256 * 1024, 400)};
   cut.AddMessage(1, nullptr, 3 * kPayload + 5);
