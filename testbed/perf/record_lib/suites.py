@@ -181,9 +181,6 @@ def every():
         Program("engine", "engine_bench", [], (("engine/ceiling", "engine", "ceiling"),), {"engine/ceiling": 0.7}),
         _driver("udp", "--driver", "udp"),
         _driver("uring", "--driver", "uring"),
-        # The same with FORGIVE_WINDOW_BYTES of 2 MiB, two turns of the receiver.
-        _driver("udp_2M", "--driver", "udp", "--window", "2097152", "--connections", "1"),
-        _driver("uring_2M", "--driver", "uring", "--window", "2097152", "--connections", "1"),
         _driver("af_packet", "--driver", "dpdk"),
         _driver("memif", "--driver", "dpdk", "--network", "memif"),
         Program("null", "driver_bench", ["--driver", "dpdk", "--network", "null"], (), {}),
