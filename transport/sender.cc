@@ -43,7 +43,7 @@ std::unique_ptr<CongestionControl> MakeCongestionControl(Config config, uint32_t
 // segment. What is lost is sent before anything new.
 uint64_t RecutReserve(const Config& config, uint32_t max_payload, uint64_t scoreboard_bytes) {
   if (!config.segments_shrink) return 0;
-  const uint64_t early = config.early_messages ? uint64_t{kEarlyMessages} * max_payload : 0;
+  const uint64_t early = KeepsEarlyMessages(config) ? uint64_t{kEarlyMessages} * max_payload : 0;
   const uint64_t outstanding = std::max<uint64_t>(max_payload, std::min(config.window_bytes, scoreboard_bytes));
   return SentRanges::RecutReserve(outstanding + early, BlackHoleDetector::kLeastBytes);
 }
@@ -92,7 +92,6 @@ Sender::Sender(const Config& config, uint32_t max_payload, uint64_t scoreboard_b
       pacer_(config.pacing_burst_bytes, max_payload + config.packet_overhead_bytes),
       rtt_(config.initial_rtt, config.min_rto, config.max_rto),
       congestion_control_(MakeCongestionControl(config, max_payload)),
-      early_messages_(KeepsEarlyMessages(config)),
       tells_acknowledged_(config.congestion_control == CongestionControlKind::kNscc),
       reports_(config.experiments.first_number),
       packets_(2 * ranges_.capacity()),
@@ -126,7 +125,7 @@ bool Sender::MaySendNext() const {
   if (!ranges_.HasUnsent()) return false;
   const uint64_t message = ranges_.unsent_message();
   if (message < credit_) return true;
-  return early_messages_ && message < credit_ + kEarlyMessages &&
+  return KeepsEarlyMessages(config_) && message < credit_ + kEarlyMessages &&
          ranges_.UnsentPlace().length == ranges_.message(message).length;
 }
 
@@ -496,15 +495,11 @@ TimePoint Sender::next_deadline() const {
   return Earlier(next, unpaced ? last_now_ : pacer_.NextTime(candidate.wire_bytes));
 }
 
-bool Sender::OnlyEarlyOutstanding() const {
-  return ranges_.begun() > credit_ && !ranges_.nothing_outstanding() &&
-         ranges_.Place(ranges_.front()).message >= credit_;
-}
-
+// Whether nothing can be acknowledged before another receive is posted.
 bool Sender::WaitsForCredit() const {
   if (peer_closed_) return false;
   if (ranges_.nothing_outstanding()) return ranges_.HasUnsent() && ranges_.unsent_message() >= credit_;
-  return OnlyEarlyOutstanding();
+  return ranges_.Place(ranges_.front()).message >= credit_;
 }
 
 void Sender::UpdateProbe(TimePoint now) {

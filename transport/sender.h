@@ -62,7 +62,8 @@ class ReportWindow {
 // what is sent again is cut anew then. They never grow again: a new connection's handshake tries the full size.
 //
 // Early messages. The next kEarlyMessages without a posted receive are sent at once where each is one packet, and
-// wait at a receiver that keeps them. Until their credit comes they are not overdue.
+// wait at a receiver that keeps them. Until their credit comes they are parked: no timeout, RACK or window concerns
+// them, and they are not sent again.
 //
 // Invariants: no other message is sent without a posted receive; bytes in flight are within the window, unless one
 // segment alone is larger; nothing is sent beyond rcv_nxt + scoreboard_bytes; a completed message's buffer is not
@@ -172,7 +173,6 @@ class Sender {
   void OnTimeout(TimePoint now);
   void JudgePath(uint32_t length, Nanoseconds waited);
   void CutSegments();
-  bool OnlyEarlyOutstanding() const;
   bool WaitsForCredit() const;
   void UpdateProbe(TimePoint now);
 
@@ -191,7 +191,6 @@ class Sender {
   Pacer pacer_;
   RttEstimator rtt_;
   std::unique_ptr<CongestionControl> congestion_control_;
-  const bool early_messages_;
   const bool tells_acknowledged_;  // a window-based congestion control
   TimePoint congestion_deadline_ = kNever;
   CongestionControl::Cuts cuts_seen_;

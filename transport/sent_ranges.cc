@@ -201,13 +201,9 @@ uint64_t SentRanges::Search(uint64_t position) const {
 
 void SentRanges::CutTo(uint32_t payload) {
   FORGIVE_CHECK(payload < payload_ && payload >= kUnitBytes && payload % kUnitBytes == 0);
+  Unpark(UINT64_MAX, TimePoint{});  // and then it is lost with the rest
   for (size_t path = 0; path < paths_.size(); ++path) LoseSentBefore(static_cast<uint16_t>(path), kNever);
   FORGIVE_CHECK(bytes_in_flight_ == 0);
-  for (; parked_ != next_; ++parked_) {
-    if (!unacknowledged_.Test(parked_)) continue;
-    lost_.Set(parked_);
-    ++lost_count_;
-  }
   payload_ = payload;
   recut_ = true;
   uint64_t pieces = 0;

@@ -15,8 +15,8 @@ constexpr const char* kNames[] = {
     "events_full", "deaths", "restarts", "closes", "too_long", "steps_begun", "steps_ended", "predicted_budgets",
     "already_settled", "not_forgivable", "no_open_budget", "not_vested", "over_budget", "draw_refused", "forgiven",
     "late_bytes", "duplicate_bytes", "lost_by_request", "lost_by_rack", "timeouts", "segment_cuts", "paths_given_up",
-    "paths_returned", "go_back_n_drops", "early_messages", "signals_ignored", "rate_cuts_by_mark", "rate_cuts_by_trim", "mode_changes",
-    "exhausted_reports", "probes", "silent_peers", "digest",
+    "paths_returned", "go_back_n_drops", "early_messages", "signals_ignored", "rate_cuts_by_mark",
+    "rate_cuts_by_trim", "mode_changes", "exhausted_reports", "probes", "silent_peers", "digest",
 };
 // clang-format on
 static_assert(sizeof kNames / sizeof kNames[0] == kCounts);

@@ -83,11 +83,10 @@ void Oracle::AfterData(const testing::Flight& flight) {
     stream = FindReceiverById(flight.to, header.connection_id);
   }
   Fate fate = Fate::kRefused;
-  Arrived arrived;
+  const Arrived arrived = {header, flight.bytes.size() == kDataHeaderBytes + header.payload_length,
+                           flight.payload_intact, flight.ce};
   if (stream != nullptr && TakesNumber(stream, header.packet_number)) {
     stream->receiver.last_heard = world_->now();
-    arrived = {header, flight.bytes.size() == kDataHeaderBytes + header.payload_length, flight.payload_intact,
-               flight.ce};
     fate = FateOf(stream, arrived);
   }
   if (stream == nullptr) {
@@ -99,12 +98,10 @@ void Oracle::AfterData(const testing::Flight& flight) {
   }
   journal_->Note("host %d <- data %llu of message %u [%u, +%u) %s%s", flight.to,
                  static_cast<unsigned long long>(header.packet_number), header.message_number,
-                 header.offset_in_message, header.payload_length,
-                 flight.bytes.size() == kDataHeaderBytes + header.payload_length ? "whole" : "trimmed",
+                 header.offset_in_message, header.payload_length, arrived.whole ? "whole" : "trimmed",
                  fate == Fate::kRefused ? ", refused"
                  : fate == Fate::kEarly ? ", early"
                                         : "");
-  arrived.header = header;
   ApplyFate(stream, arrived, fate);
 }
 

@@ -65,9 +65,8 @@ void Oracle::CheckData(StreamState* stream, const Transmit& transmit) {
   const uint64_t end = begin + (header.payload_length + kUnitBytes - 1) / kUnitBytes + (header.carries_end() ? 1 : 0);
   const uint32_t paths = config.path_policy == PathPolicy::kSingle ? 1 : config.paths;
   const uint64_t reach = std::min(config.scoreboard_bytes, ConfigOf(stream->receiver.host).scoreboard_bytes);
-  // One that was cut anew after it had been sent in one piece is of no use early, but does no harm.
   const bool early = KeepsEarly(*stream) && header.message_number < stream->credit + kEarlyMessages &&
-                     header.message_length <= facts.max_payload;
+                     header.payload_length == header.message_length;
   const std::pair<const char*, bool> rules[] = {
       {"of a connection that is not open", stream->sender.state == EndState::kOpen},
       {"of a message that has no posted receive", header.message_number < stream->credit || early},

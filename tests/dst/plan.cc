@@ -275,8 +275,8 @@ class Planner {
   Draw draw_;
   Draw later_draw_;  // of what was added later: what a seed meant before, it means still
   Draw wrap_draw_;   // the same, later still
-  Draw rail_draw_;
-  Draw early_draw_;  // and later again
+  Draw rail_draw_;   // and later again
+  Draw early_draw_;  // and again
   Plan plan_;
   bool go_back_n_ = false;
   bool fills_events_ = false;

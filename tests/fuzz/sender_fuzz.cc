@@ -172,9 +172,10 @@ class Pair {
     FORGIVE_CHECK(!any_packet_ || header.packet_number > newest_packet_);
     any_packet_ = true;
     newest_packet_ = header.packet_number;
+    FORGIVE_CHECK(header.message_number < sends_);
     const Message& message = messages_[header.message_number];
-    const bool early = config_.early_messages && message.source.size() <= kPayload;
-    FORGIVE_CHECK(header.message_number < sends_ && header.message_number < credit_ + (early ? kEarlyMessages : 0));
+    const bool early = config_.early_messages && header.payload_length == header.message_length;
+    FORGIVE_CHECK(header.message_number < credit_ + (early ? kEarlyMessages : 0));
     FORGIVE_CHECK(!message.sent);  // its buffer is the application's again
     FORGIVE_CHECK(header.message_length == message.source.size());
     FORGIVE_CHECK(header.payload_length <= kPayload && header.offset_in_message % kPayload == 0);
@@ -320,8 +321,7 @@ class Pair {
       if (sender_.TakeProbeDue(now_)) receiver_.OnProbe();
     }
     FORGIVE_CHECK(Finished());
-    // What came early waits for a receive that nobody will post.
-    if (sends_ <= receives_) FORGIVE_CHECK(sender_.bytes_in_flight() == 0);
+    FORGIVE_CHECK(sender_.bytes_in_flight() == 0);
   }
   bool Finished() const { return completed_ == std::min(sends_, receives_); }
 
