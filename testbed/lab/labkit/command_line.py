@@ -199,8 +199,7 @@ def _interrupt(number, _):
 def _ignore_interrupts():
     """The lab is up and stays so: what comes now is too late, also while the interpreter ends, when it hands every
     signal that has a handler back to the system."""
-    for number in fabric.ENDING_SIGNALS:
-        signal.signal(number, signal.SIG_IGN)
+    fabric.on_interrupt(signal.SIG_IGN)
 
 
 def main(words):
@@ -216,8 +215,7 @@ def main(words):
         if command and arguments.command != "exec":
             raise LabError(f"lab {arguments.command} takes no command after --")
         if arguments.command == "up":
-            for number in fabric.ENDING_SIGNALS:
-                signal.signal(number, _interrupt)
+            fabric.on_interrupt(_interrupt)
         return COMMANDS[arguments.command](arguments, command)
     except LabError as error:
         print(f"lab: {error}", file=sys.stderr)

@@ -34,7 +34,6 @@ UPLINK_QUEUE_BYTES = 16 << 20
 # A shaper that was late may catch up this much.
 SHAPER_BURST_SECONDS = 0.0005
 START_SECONDS = 5
-ENDING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 @dataclasses.dataclass
@@ -140,14 +139,19 @@ def down(lab):
     return True
 
 
+def on_interrupt(handler):
+    """Gives the signals that end a program from outside this handler. Returns each with the one that it had."""
+    return [(number, signal.signal(number, handler)) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)]
+
+
 @contextlib.contextmanager
 def undisturbed():
     """No signal of the terminal stops the block half way."""
-    before = [signal.signal(number, signal.SIG_IGN) for number in ENDING_SIGNALS]
+    before = on_interrupt(signal.SIG_IGN)
     try:
         yield
     finally:
-        for number, handler in zip(ENDING_SIGNALS, before):
+        for number, handler in before:
             signal.signal(number, handler)
 
 
