@@ -215,8 +215,7 @@ bool Port::Flush(Burst* burst, size_t* taken) {
   return all;
 }
 
-void Port::Resolve(Lane* lane, Destination* destination) {
-  const TimePoint now = MonotonicNow();
+void Port::Resolve(Lane* lane, Destination* destination, TimePoint now) {
   if (now < destination->ask_again && destination->state != HopState::kKnown) return;
   const Hop hop = resolver_->Resolve(destination->address, now);
   // What was known is used on while the kernel asks anew.
@@ -251,7 +250,7 @@ Port::Placed Port::Place(Lane* lane, const Transmit& packet, Burst* burst) {
       return to == nullptr ? Placed::kDone : DeliverHere(lane, to, packet);
     }
     const bool was_asked = destination.state == HopState::kAsked;
-    Resolve(lane, &destination);
+    Resolve(lane, &destination, MonotonicNow());
     // What was held back goes first.
     if (was_asked && destination.state == HopState::kKnown && !waiting_.empty()) SendWaiting(house_time_);
   }
@@ -336,7 +335,7 @@ void Port::SendWaiting(TimePoint now) {
   size_t kept = 0;
   for (Waiting& waiting : waiting_) {
     Destination& destination = waiting.lane->destinations.Find(waiting.destination);
-    if (destination.generation != generation_) Resolve(waiting.lane, &destination);
+    if (destination.generation != generation_) Resolve(waiting.lane, &destination, now);
     if (destination.state == HopState::kAsked && now < waiting.give_up) {
       waiting_[kept++] = waiting;
       continue;

@@ -70,10 +70,11 @@ class Port {
   bool Flush(Burst* burst, size_t* taken);
   Placed DeliverHere(Lane* from, Lane* to, const Transmit& packet);
   Placed Hold(Lane* lane, const Transmit& packet, uint8_t traffic_class);
-  void Resolve(Lane* lane, Destination* destination);
+  void Resolve(Lane* lane, Destination* destination, TimePoint now);
 
   // What is due about once a millisecond: events, questions, packets that wait.
   void KeepHouse();
+  // At one time for all of them: a next hop found halfway would let the later ones overtake.
   void SendWaiting(TimePoint now);
   void SteerToLanes();
 

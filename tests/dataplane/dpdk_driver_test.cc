@@ -194,7 +194,58 @@ TEST_F(DpdkDriver, SendsInOrderWhatWaitedForANeighbour) {
     ReceiveSome(*b, &received);
   }
   ASSERT_EQ(received.size(), bytes.size());
-  for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(received[i].bytes, bytes[i]) << i;
+  for (size_t i = 0; i < bytes.size(); ++i) ASSERT_TRUE(received[i].bytes == bytes[i]) << i;
+}
+
+TEST_F(DpdkDriver, KeepsTheOrderWhenANeighbourIsFoundAsWaitingPacketsAreLookedAt) {
+  MakeVeth();
+  // The kernel answers for all the neighbours and, from one CPU, delivers in order.
+  ASSERT_TRUE(Shell("ip link set lo up && ip addr add 10.9.2.1/32 dev vb && ip route add local 10.9.1.0/24 dev vb"));
+  cpu_set_t all_cpus;
+  ASSERT_EQ(sched_getaffinity(0, sizeof(all_cpus), &all_cpus), 0);
+  cpu_set_t this_cpu;
+  CPU_ZERO(&this_cpu);
+  CPU_SET(sched_getcpu(), &this_cpu);
+  ASSERT_EQ(sched_setaffinity(0, sizeof(this_cpu), &this_cpu), 0);
+  const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
+  sockaddr_in any{};
+  any.sin_family = AF_INET;
+  any.sin_port = htons(4000);
+  const int room = 1 << 20;
+  ASSERT_EQ(setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &room, sizeof(room)), 0);
+  ASSERT_EQ(bind(fd, reinterpret_cast<const sockaddr*>(&any), sizeof(any)), 0);
+  const auto a = OpenOwn("a", "10.9.0.1/16");
+  std::vector<std::string> bytes;
+  for (uint64_t i = 0; i < 202; ++i) bytes.push_back(PatternBytes(i, 100));
+  // The driver looks for a neighbour again a millisecond after it did: about then it is called, with an answer there.
+  for (uint8_t round = 1; round <= 240; ++round) {
+    Address to = a->local_address();
+    to.bytes[6] = 1;
+    to.bytes[7] = round;
+    SetAddressPort(4000, &to);
+    std::vector<Transmit> packets;
+    for (const std::string& packet : bytes) packets.push_back(MakePacket(to, packet, PacketClass::kData));
+    const std::span<const Transmit> all(packets);
+    const TimePoint call_at = MonotonicNow() + Microseconds(940 + round % 80);
+    ASSERT_EQ(a->SendBurst(all.first(200)), 200u);
+    std::vector<Received> none;
+    for (int i = 0; i < 3; ++i) ReceiveSome(*a, &none);
+    ASSERT_EQ(a->SendBurst(all.subspan(200, 1)), 1u);  // one that has to wait makes the next call look at all of them
+    while (MonotonicNow() < call_at) continue;
+    ASSERT_EQ(a->SendBurst(all.subspan(201)), 1u);
+    std::vector<std::string> received;
+    const TimePoint deadline = TestDeadline();
+    while (received.size() < bytes.size() && MonotonicNow() < deadline) {
+      ReceiveSome(*a, &none);
+      std::string datagram(200, '\0');
+      const ssize_t length = recv(fd, datagram.data(), datagram.size(), MSG_DONTWAIT);
+      if (length >= 0) received.push_back(datagram.substr(0, static_cast<size_t>(length)));
+    }
+    ASSERT_EQ(received.size(), bytes.size());
+    ASSERT_TRUE(received == bytes) << "in round " << int{round};
+  }
+  close(fd);
+  sched_setaffinity(0, sizeof(all_cpus), &all_cpus);
 }
 
 TEST_F(DpdkDriver, CountsAsErrorsWhatANeighbourThatIsNotThereShouldHaveGot) {
