@@ -35,26 +35,11 @@ size_t OpenDescriptors() {
   return count;
 }
 
-// Sends one packet until it arrives: the first ones may wait for a neighbour or be lost while a link comes up.
 bool Reaches(Driver& from, Driver& to) {
   const std::string bytes = PatternBytes(4, 1200);
-  const TimePoint deadline = TestDeadline();
-  while (MonotonicNow() < deadline) {
-    const Transmit packet = MakePacket(to.local_address(), bytes, PacketClass::kData);
-    (void)from.SendBurst({&packet, 1});
-    for (int i = 0; i < 20; ++i) {
-      std::vector<Received> received;
-      ReceiveSome(from, &received);  // an answer about the neighbour
-      received.clear();
-      if (ReceiveSome(to, &received) != 0) {
-        EXPECT_EQ(received[0].bytes, bytes);
-        EXPECT_EQ(received[0].source, from.local_address());
-        return true;
-      }
-      usleep(500);
-    }
-  }
-  return false;
+  const Received received = SendUntilReceived(from, to.local_address(), to, bytes);
+  EXPECT_EQ(received.source, from.local_address());
+  return received.bytes == bytes;
 }
 
 class DpdkDriver : public testing::Test {

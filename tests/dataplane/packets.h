@@ -4,6 +4,7 @@
 #define FORGIVE_TESTS_DATAPLANE_PACKETS_H_
 
 #include <poll.h>
+#include <unistd.h>
 
 #include <array>
 #include <cstring>
@@ -102,6 +103,24 @@ inline std::vector<Received> ReceiveRest(Driver& driver) {
     }
   }
   return received;
+}
+
+// Sends `bytes` to `at`, where `to` is, again and again until they arrive: the first packets may wait for a neighbour
+// or be lost while a link comes up. Returns what arrived first; empty: nothing did.
+inline Received SendUntilReceived(Driver& from, const Address& at, Driver& to, const std::string& bytes) {
+  const TimePoint deadline = TestDeadline();
+  while (MonotonicNow() < deadline) {
+    const Transmit packet = MakePacket(at, bytes, PacketClass::kData);
+    (void)from.SendBurst({&packet, 1});
+    for (int i = 0; i < 20; ++i) {
+      std::vector<Received> received;
+      ReceiveSome(from, &received);  // an answer about the neighbour
+      received.clear();
+      if (ReceiveSome(to, &received) != 0) return received[0];
+      usleep(500);
+    }
+  }
+  return {};
 }
 
 // Sends all packets, with the receiver taking what arrives in between.
