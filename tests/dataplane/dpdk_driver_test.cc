@@ -179,7 +179,7 @@ TEST_F(DpdkDriver, SendsInOrderWhatWaitedForANeighbour) {
     ReceiveSome(*b, &received);
   }
   ASSERT_EQ(received.size(), bytes.size());
-  for (size_t i = 0; i < bytes.size(); ++i) ASSERT_TRUE(received[i].bytes == bytes[i]) << i;
+  for (size_t i = 0; i < bytes.size(); ++i) ASSERT_EQ(received[i].bytes, bytes[i]) << i;
 }
 
 TEST_F(DpdkDriver, KeepsTheOrderWhenANeighbourIsFoundAsWaitingPacketsAreLookedAt) {
