@@ -1,16 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 # The plugin over a whole lab: an incast that the switch trims, in every mode that kernel UDP can see.
-import json
-import os
-
 import pytest
-from conftest import BUILD, lab_up
+from conftest import lab_up
+from job import Job
 from processes import clean_environment
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
 
-PERF = os.path.join(BUILD, "testbed", "perf", "forgive_perf")
-PLUGIN = os.path.join(BUILD, "plugin", "libnccl-net-forgive.so")
 # The ratios of testbed/demo.toml: 100 Mbit/s x 7 ms = 87,500 bytes; senders' links 1.5 times a receiving link.
 LAB = ("--rate-mbps", "100", "--rtt-ms", "7", "--uplink-share", "1.5", "--ecn-min-bytes", "20000", "--ecn-max-bytes",
        "80000", "--trim-threshold-bytes", "105000", "--queue-bytes", "105000")
@@ -26,19 +22,20 @@ ENVIRONMENT = {
 }
 
 
+class DirectJob(Job):
+    """Direct all-reduces of `size` bytes, one a step, a rank a host."""
+
+    def __init__(self, lab, folder, ranks, environment, size, steps):
+        words = ["--algorithm", "direct", "--steps", str(steps), "--critical", "1", "--compute-ms", "5", "--bytes",
+                 str(size), "--timeout", "100", "--trims", lab.status()["trims_log"]]
+        own = clean_environment(**ENVIRONMENT | {"FORGIVE_GRADIENT_RANKS": str(ranks)} | environment)
+        super().__init__(folder, "", ranks, words,
+                         lambda rank, command, **options: lab.start(f"h{rank}", *command, env=own, **options))
+
+
 def all_reduces(lab, folder, ranks, environment, size, steps=4):
-    """Direct all-reduces of `size` bytes, one a step, a rank a host; returns what rank 0 wrote of all of them."""
-    result = os.path.join(folder, "result.json")
-    words = [PERF, "--plugin", PLUGIN, "--algorithm", "direct", "--steps", str(steps), "--critical", "1",
-             "--compute-ms", "5", "--bytes", str(size), "--world", str(ranks), "--rendezvous",
-             f"unix:{os.path.join(folder, 'rendezvous')}", "--timeout", "100", "--trims", lab.status()["trims_log"]]
-    own = clean_environment(**ENVIRONMENT | {"FORGIVE_GRADIENT_RANKS": str(ranks)} | environment)
-    running = [lab.start(f"h{rank}", *words, "--rank", str(rank), *(("--json", result) if rank == 0 else ()), env=own)
-               for rank in range(ranks)]
-    said = [process.communicate(timeout=150)[0] for process in running]
-    assert [process.returncode for process in running] == [0] * ranks, said
-    with open(result, encoding="utf-8") as file:
-        return json.load(file)
+    """Returns what rank 0 wrote of all of them."""
+    return DirectJob(lab, folder, ranks, environment, size, steps).assert_ended_well()
 
 
 def assert_right(lab, result):
