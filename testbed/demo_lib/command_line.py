@@ -14,15 +14,9 @@ exemption without forgiveness), forgive-reduce and forgive-all (0.5 % on critica
 The parameters stand in testbed/demo.toml; docs/demo.md explains what is seen."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """One line instead of a usage text."""
-
-    def error(self, message):
-        raise DemoError(f"{message} (testbed/demo --help lists the options)")
-
-
 def parse(words):
-    parser = _Parser(prog="testbed/demo", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
+    parser = entry.Parser(failure=DemoError, prog="testbed/demo", description=DESCRIPTION,
+                          formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--setup", action="store_true", help="install what is missing, build, and stop")
     parser.add_argument("--quick", action="store_true", help="the same with smaller steps, once: under a minute")
     parser.add_argument("--userspace", action="store_true",
@@ -36,9 +30,6 @@ def parse(words):
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
                         help="whose programs to run (build/release)")
     parser.add_argument("--only-check", action="store_true", help=argparse.SUPPRESS)
-    empty = entry.empty_word(words)
-    if empty is not None:
-        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     arguments = parser.parse_args(words)
     if not arguments.setup and not arguments.userspace and os.geteuid() != 0:
         raise DemoError("the lab needs root (network namespaces, eBPF): run `sudo testbed/demo`, or "

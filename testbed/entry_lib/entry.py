@@ -99,6 +99,23 @@ def empty_word(words):
     return None
 
 
+class Parser(argparse.ArgumentParser):
+    """Says in one line, as a `failure`, what argparse would say with a usage text; refuses values that are empty."""
+
+    def __init__(self, *, failure, **options):
+        super().__init__(**options)
+        self._failure = failure
+
+    def error(self, message):
+        raise self._failure(f"{message} ({self.prog} --help lists the options)")
+
+    def parse_args(self, args=None, namespace=None):
+        empty = empty_word(sys.argv[1:] if args is None else args)
+        if empty is not None:
+            raise self._failure(f"{empty}: its value is empty: give one, or leave it out")
+        return super().parse_args(args, namespace)
+
+
 def run(name, main):
     """Calls main with the command line's words, and makes sure that what was printed has arrived. Returns the exit
     status: main's, or 1 after one line."""

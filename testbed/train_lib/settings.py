@@ -22,15 +22,9 @@ the plugin, once for each policy with the same seed and data. Results: results.j
 docs/training.md explains what is seen."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """One line instead of a usage text."""
-
-    def error(self, message):
-        raise TrainError(f"{message} (testbed/train --help lists the options)")
-
-
 def parse(words):
-    parser = _Parser(prog="testbed/train", description=DESCRIPTION, formatter_class=argparse.RawTextHelpFormatter)
+    parser = entry.Parser(failure=TrainError, prog="testbed/train", description=DESCRIPTION,
+                          formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--model", choices=("cnn", "transformer"), default="cnn", help="cnn (default) or transformer")
     parser.add_argument("--policy", default=",".join(DEFAULT_POLICIES), metavar="NAMES",
                         help="by commas, of " + ", ".join(POLICIES))
@@ -52,9 +46,6 @@ def parse(words):
                         help="whose programs to run (build/release)")
     parser.add_argument("--python", metavar="FILE", help="the ranks' Python, which has a torch (/usr/bin/python3)")
     parser.add_argument("--die", metavar="RANK:STEP", help=argparse.SUPPRESS)
-    empty = entry.empty_word(words)
-    if empty is not None:
-        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     arguments = parser.parse_args(words)
     arguments.policies = [name for name in arguments.policy.split(",") if name]
     _check(arguments)

@@ -58,6 +58,20 @@ def test_an_empty_word_is_found(words, named):
     assert entry.empty_word(words) == named
 
 
+@pytest.mark.parametrize("words, line", [
+    (["--steps", "x"], "argument --steps: x: give a number from 1 to 9 (some/program --help lists the options)"),
+    (["--other"], "unrecognized arguments: --other (some/program --help lists the options)"),
+    (["--steps="], "--steps: its value is empty: give one, or leave it out")])
+def test_what_a_command_line_lacks_is_one_line_of_the_programs_own_error(capsys, words, line):
+    parser = entry.Parser(failure=DemoError, prog="some/program")
+    parser.add_argument("--steps", type=entry.number_between(1, 9))
+    with pytest.raises(DemoError) as error:
+        parser.parse_args(words)
+    assert str(error.value) == line
+    assert capsys.readouterr() == ("", "")
+    assert parser.parse_args(["--steps", "9"]).steps == 9
+
+
 def test_a_file_is_replaced_whole_by_its_own_name_and_by_a_links(tmp_path):
     file, link = tmp_path / "file", tmp_path / "link"
     link.symlink_to(file)

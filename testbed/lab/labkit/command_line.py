@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 # The commands: up, exec, burst, status, down.
-import argparse
+import functools
 import json
 import os
 import re
@@ -25,16 +25,11 @@ class Interrupted(BaseException):
         self.number = number
 
 
-class Parser(argparse.ArgumentParser):
-    """One line instead of a usage text."""
-
-    def error(self, message):
-        raise LabError(f"{message} (`{self.prog} --help`)")
-
-
 def _parser():
-    parser = Parser(prog="lab", description="Hosts behind one trimming switch, in network namespaces (needs root).")
-    commands = parser.add_subparsers(dest="command", required=True, parser_class=Parser)
+    parser = entry.Parser(failure=LabError, prog="lab",
+                          description="Hosts behind one trimming switch, in network namespaces (needs root).")
+    commands = parser.add_subparsers(dest="command", required=True,
+                                     parser_class=functools.partial(entry.Parser, failure=LabError))
     up = commands.add_parser("up", help="build a lab")
     up.add_argument("--config", metavar="FILE.toml", help="parameters from its table [lab]; flags go before it")
     up.add_argument("--variant", help="of the file: its table [VARIANT.lab] goes before [lab]")
@@ -208,9 +203,6 @@ def main(words):
     if "--" in words:
         own, command = words[:words.index("--")], words[words.index("--") + 1:]
     try:
-        empty = entry.empty_word(own)
-        if empty is not None:
-            raise LabError(f"{empty}: its value is empty: give one, or leave it out")
         arguments = _parser().parse_args(own)
         if command and arguments.command != "exec":
             raise LabError(f"lab {arguments.command} takes no command after --")

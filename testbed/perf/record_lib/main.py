@@ -34,15 +34,10 @@ class RecordError(Exception):
     """One line for the reader."""
 
 
-class _Parser(argparse.ArgumentParser):
-    def error(self, message):
-        raise RecordError(f"{message} (testbed/perf/record --help lists the options)")
-
-
 def parse(words):
     names = list(suites.every())
-    parser = _Parser(prog="testbed/perf/record", description=DESCRIPTION,
-                     formatter_class=argparse.RawTextHelpFormatter)
+    parser = entry.Parser(failure=RecordError, prog="testbed/perf/record", description=DESCRIPTION,
+                          formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("-o", "--output", metavar="FILE", help="append the lines to this file; --compare reads it")
     parser.add_argument("--build", metavar="DIR", default=os.path.join(ROOT, "build", "release"),
                         help="build folder (build/release)")
@@ -51,9 +46,6 @@ def parse(words):
                         help="turns of each benchmark (5)")
     parser.add_argument("--compare", nargs=2, metavar=("A", "B"), help="two build folders, or two commits")
     parser.add_argument("--plot", metavar="PNG", help="draw the ratios of the newest run in the file of -o, and end")
-    empty = entry.empty_word(words)
-    if empty:
-        raise RecordError(f"{empty}: its value is empty: give one, or leave it out")
     arguments = parser.parse_args(words)
     unknown = [name for name in arguments.only.split(",") if name not in names]
     if unknown:

@@ -23,21 +23,11 @@ Draws what `forgive_sim sweep` left in a folder: tables beside the specification
 is self-contained; its plots are also written as PNG files beside it."""
 
 
-class _Parser(argparse.ArgumentParser):
-    """One line instead of a usage text."""
-
-    def error(self, message):
-        raise ReportError(f"{message} (testbed/simulator/report --help lists the options)")
-
-
 def _arguments(words):
-    parser = _Parser(prog="testbed/simulator/report", description=DESCRIPTION,
-                     formatter_class=argparse.RawTextHelpFormatter)
+    parser = entry.Parser(failure=ReportError, prog="testbed/simulator/report", description=DESCRIPTION,
+                          formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("folder", help="where the results are")
     parser.add_argument("-o", "--output", default="report.html", metavar="FILE", help="the page (report.html)")
-    empty = entry.empty_word(words)
-    if empty is not None:
-        parser.error(f"{empty}: its value is empty: give one, or leave it out")
     return parser.parse_args(words)
 
 
