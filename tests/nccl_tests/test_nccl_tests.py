@@ -49,7 +49,7 @@ def library_alone(tmp_path):
 
 def run(tests, output, *options, **own):
     return start(CONFIGS / "run", "--tests", tests, "--output", output, "--launcher", HERE / "launch", "--turns", 1,
-                 "--begin", "1M", "--end", "4M", "--factor", 2, *options, HEAD_START_S="0.3", **own)
+                 "--begin", "1M", "--end", "4M", "--factor", 2, *options, **{"HEAD_START_S": "0.3", **own})
 
 
 def parse(text, *options):
@@ -181,7 +181,7 @@ def test_slurm_without_an_allocation_is_refused(tests, tmp_path):
 def test_a_second_job_runs_beside_the_measured_one_and_ends_with_it(tests, tmp_path):
     log = tmp_path / "log"
     made = run(tests, tmp_path / "results", "--hosts", "a,b", "--congestion", "c,d", "--config", "socket",
-               "--collective", "all_reduce", STAND_IN_LOG=str(log))
+               "--collective", "all_reduce", STAND_IN_LOG=str(log), STAND_IN_BESIDE="2")
     assert made.returncode == 0, made.stderr
     lines = log.read_text().splitlines()
     assert sum("-n 1000000" in line for line in lines) == 2 and len(lines) == 4
@@ -193,7 +193,7 @@ def test_a_second_job_that_ends_at_once_is_said(tests, tmp_path):
     (tests / "broken").mkdir()
     (tests / "broken" / "all_reduce_perf").symlink_to("/bin/false")
     made = run(tests / "broken", tmp_path / "results", "--hosts", "a,b", "--congestion", "c,d", "--config", "socket",
-               "--collective", "all_reduce")
+               "--collective", "all_reduce", HEAD_START_S="30")
     assert made.returncode == 3 and "the second job ended" in made.stderr
 
 
