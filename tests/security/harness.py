@@ -40,23 +40,40 @@ def attacker(*flags):
 
 
 class Watch(threading.Thread):
-    """Looks at the ranks' memory every 0.2 s."""
+    """Looks at the ranks' memory every 0.05 s once `settled` is set, so that what they take at their start is no growth,
+    however long it took them."""
 
     def __init__(self, launcher):
         super().__init__(daemon=True)
         self.launcher = launcher
+        self.settled = threading.Event()
         self.samples = {}  # of each rank's process
+
+    def look(self):
+        with contextlib.suppress(OSError, IndexError, ValueError):
+            for pid in children(self.launcher.pid):
+                self.samples.setdefault(pid, []).append(resident_bytes(pid))
 
     def run(self):
         while self.launcher.poll() is None:
-            with contextlib.suppress(OSError, IndexError, ValueError):
-                for pid in children(self.launcher.pid):
-                    self.samples.setdefault(pid, []).append(resident_bytes(pid))
-            time.sleep(0.2)
+            if self.settled.wait(0.05):
+                self.look()
+                time.sleep(0.05)
+
+
+def read_steps(process, watch, settled_at):
+    """All that the launcher prints, a line a step; after the step `settled_at` the ranks' memory is watched."""
+    said = []
+    for line in process.stdout:
+        said.append(line)
+        if line.split()[:1] == [str(settled_at)]:
+            watch.settled.set()
+    return "".join(said)
 
 
 def all_reduces(folder, steps, size, compute_ms=5, **own):
-    """Training-like steps over the plugin on loopback. Returns forgive_perf's result, and the ranks' memory."""
+    """Training-like steps over the plugin on loopback. Returns forgive_perf's result, and the ranks' memory after the
+    first third of the steps."""
     result, trims = os.path.join(folder, "result.json"), os.path.join(folder, "trims")
     if "FORGIVE_FAULT" in own:
         own["FORGIVE_FAULT_LOG"] = trims
@@ -68,9 +85,9 @@ def all_reduces(folder, steps, size, compute_ms=5, **own):
                                text=True)
     watch = Watch(process)
     watch.start()
-    said = process.communicate(timeout=120)[0]
+    said = read_steps(process, watch, steps // 3)
+    assert process.wait(timeout=120) == 0, said
     watch.join()
-    assert process.returncode == 0, said
     with open(result, encoding="utf-8") as file:
         return json.load(file), watch.samples
 
