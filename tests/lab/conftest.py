@@ -60,10 +60,15 @@ class Lab:
         return next(host for host in self.status()["hosts"] if host["name"] == name)
 
     def logged_trims(self):
-        """The lines of the log, once it has caught up (it is written every 10 ms)."""
+        """The lines of the log, once it has caught up with what the switch has counted (it is written every 10 ms)."""
         time.sleep(0.1)
-        with open(self.status()["trims_log"], encoding="ascii") as file:
-            return file.read().splitlines()
+        deadline = time.monotonic() + 30
+        while True:
+            status = self.status()
+            with open(status["trims_log"], encoding="ascii") as file:
+                lines = file.read().splitlines()
+            if len(lines) >= status["totals"]["trimmed"] or time.monotonic() > deadline:
+                return lines
 
 
 @contextlib.contextmanager

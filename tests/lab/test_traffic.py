@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 # Packets through whole labs: none is lost but where the lab says so, and every count equals what the receiver saw.
 import json
+import subprocess
 import sys
+import time
 
 import pytest
 from conftest import NAME, TRAFFIC, lab_up, run
@@ -15,16 +17,49 @@ LINK = ("--rate-mbps", "100")
 SENDER_MBPS = 70
 
 
+def start(lab, host, *words):
+    """Starts a program on a host that says "ready" and then waits for a line."""
+    process = lab.start(host, sys.executable, *words, stdin=subprocess.PIPE)
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+def send_at_once(senders):
+    """Lets all of them go, and waits for their end. Returns what each printed."""
+    for sender in senders:
+        sender.stdin.write("go\n")
+        sender.stdin.flush()
+    printed = [sender.communicate(timeout=120)[0] for sender in senders]
+    assert [sender.returncode for sender in senders] == [0] * len(senders)
+    return printed
+
+
+def decided(lab, sent):
+    """The counters of the port to h0, once the switch has decided on each of the `sent` packets."""
+    deadline = time.monotonic() + 60
+    while True:
+        port = lab.port("h0")
+        known = port["whole"] + port["trimmed"] + port["control"]
+        # With a code point that the switch does not know they are counted among the hosts' own announcements.
+        if (known or port["other"]) + port["dropped"] >= sent or time.monotonic() > deadline:
+            return port
+
+
+def seen_by(lab, receiver, sent):
+    """What the receiver on h0 printed, once all have come that the switch let through."""
+    port = decided(lab, sent)
+    passed = sent - port["dropped"] - port["header_dropped"]
+    return receiver.communicate(f"{passed}\n", timeout=120)[0]
+
+
 def incast(lab, family="ipv4", packets=PACKETS, dscp=10):
     """All hosts but h0 send to h0; returns what h0's interface saw."""
     address = lab.host("h0")[family]
-    receiver = lab.start("h0", sys.executable, TRAFFIC, "receive", "1")
-    assert receiver.stdout.readline() == "listening\n"
-    senders = [lab.start(f"h{i + 1}", sys.executable, TRAFFIC, "send", address, str(packets), str(SENDER_MBPS),
-                         f"ab0{i}", str(dscp)) for i in range(SENDERS)]
-    for sender in senders:
-        assert sender.communicate(timeout=120)[0] == f"{packets}\n"
-    seen = json.loads(receiver.communicate(timeout=120)[0])
+    receiver = start(lab, "h0", TRAFFIC, "receive")
+    senders = [start(lab, f"h{i + 1}", TRAFFIC, "send", address, str(packets), str(SENDER_MBPS), f"ab0{i}", str(dscp))
+               for i in range(SENDERS)]
+    assert send_at_once(senders) == [f"{packets}\n"] * SENDERS
+    seen = json.loads(seen_by(lab, receiver, SENDERS * packets))
     assert seen["tap_dropped"] == 0, "the test's own receiver was too slow"
     return seen
 
@@ -107,14 +142,11 @@ def test_packets_of_another_dscp_are_dropped_not_cut():
 def test_control_packets_pass_whole_when_the_queue_is_full():
     with lab_up(*LINK, "--header-share", "0.5") as lab:
         address = lab.host("h0")["ipv4"]
-        receiver = lab.start("h0", sys.executable, TRAFFIC, "receive", "1")
-        assert receiver.stdout.readline() == "listening\n"
-        words = [sys.executable, TRAFFIC, "send", address]
-        data = [lab.start(host, *words, "1500", "100", "aa") for host in ("h1", "h2")]
-        control = lab.start("h3", *words, "200", "10", "cc", "46")
-        for sender in (*data, control):
-            sender.communicate(timeout=120)
-        seen = json.loads(receiver.communicate(timeout=120)[0])
+        receiver = start(lab, "h0", TRAFFIC, "receive")
+        words = [TRAFFIC, "send", address]
+        data = [start(lab, host, *words, "1500", "100", "aa") for host in ("h1", "h2")]
+        send_at_once([*data, start(lab, "h3", *words, "200", "10", "cc", "46")])
+        seen = json.loads(seen_by(lab, receiver, 3200))
         assert seen["whole"] + seen["cut"] == 3200
         assert seen["cut"] > 0
         assert lab.port("h0")["control"] == 200
@@ -139,6 +171,8 @@ sender = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 sender.setsockopt(socket.IPPROTO_UDP, 103, traffic.HEADER.size + traffic.PAYLOAD_BYTES)  # UDP_SEGMENT
 sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, 10 << 2 | traffic.ECT0)
 sender.connect((sys.argv[2], traffic.PORT))
+print("ready", flush=True)
+sys.stdin.readline()
 for burst in range(int(sys.argv[3])):
     sender.send(b"".join(traffic.data_header(0xee, burst * 15 + i) + bytes(traffic.PAYLOAD_BYTES) for i in range(15)))
     time.sleep(0.004)
@@ -147,40 +181,35 @@ for burst in range(int(sys.argv[3])):
 
 def test_super_packets_are_segmented_before_the_switch_and_none_is_lost():
     with lab_up(*LINK, "--uplink-share", "0") as lab:
-        receiver = lab.start("h0", sys.executable, TRAFFIC, "receive", "1")
-        assert receiver.stdout.readline() == "listening\n"
-        senders = [lab.start(host, sys.executable, "-c", SEGMENTING_SENDER, TRAFFIC.rpartition("/")[0], "10.77.0.1",
-                             "200") for host in ("h1", "h2")]
-        for sender in senders:
-            sender.communicate(timeout=120)
-            assert sender.returncode == 0
-        seen = json.loads(receiver.communicate(timeout=120)[0])
+        receiver = start(lab, "h0", TRAFFIC, "receive")
+        send_at_once([start(lab, host, "-c", SEGMENTING_SENDER, TRAFFIC.rpartition("/")[0], "10.77.0.1", "200")
+                      for host in ("h1", "h2")])
+        seen = json.loads(seen_by(lab, receiver, 2 * 200 * 15))
         assert seen["tap_dropped"] == 0
         assert seen["whole"] + seen["cut"] == 2 * 200 * 15
         assert seen["cut"] > 0
         assert_lossless_links(lab)
 
 
-# Reads what reaches kernel UDP and a raw socket, until both have been silent for 1 s: the table in docs/lab.md.
+# Reads what reaches kernel UDP and a raw socket: the table in docs/lab.md.
 SOCKETS = """
-import select, socket, sys, time
+import socket, sys
+sys.path.insert(0, sys.argv[1])
+import traffic
 udp = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
 raw = socket.socket(socket.AF_INET, socket.SOCK_RAW, socket.IPPROTO_UDP)
 for one in (udp, raw):
     one.setsockopt(socket.SOL_SOCKET, 33, 128 << 20)
-udp.bind(("0.0.0.0", 17185))
-print("listening", flush=True)
+udp.bind(("0.0.0.0", traffic.PORT))
 cut = {udp: 0, raw: 0}
-deadline = time.monotonic() + 30
-while True:
-    ready, _, _ = select.select([udp, raw], [], [], max(0, deadline - time.monotonic()))
-    if not ready:
-        break
-    for one in ready:
-        data = one.recv(65536)
-        deadline = time.monotonic() + 1
-        if len(data) < 1000:
-            cut[one] += 1
+
+def count(one):
+    if len(one.recv(65536)) >= 1000:
+        return False
+    cut[one] += 1
+    return True
+
+traffic.Arrivals([udp, raw], count).run()
 print(cut[udp], cut[raw])
 """
 
@@ -189,16 +218,12 @@ print(cut[udp], cut[raw])
                                                   ("raw", False, False)])
 def test_which_socket_sees_a_cut_packet_depends_on_what_the_switch_repaired(mode, in_udp, in_raw):
     with lab_up(*LINK, "--trim-mode", mode) as lab:
-        receiver = lab.start("h0", sys.executable, "-c", SOCKETS)
-        assert receiver.stdout.readline() == "listening\n"
-        senders = [lab.start(f"h{i + 1}", sys.executable, TRAFFIC, "send", "10.77.0.1", str(PACKETS), str(SENDER_MBPS),
-                             f"{i}")
-                   for i in range(SENDERS)]
-        for sender in senders:
-            sender.communicate(timeout=120)
-        udp_cut, raw_cut = map(int, receiver.communicate(timeout=120)[0].split())
-        trimmed = lab.port("h0")["trimmed"]
+        receiver = start(lab, "h0", "-c", SOCKETS, TRAFFIC.rpartition("/")[0])
+        send_at_once([start(lab, f"h{i + 1}", TRAFFIC, "send", "10.77.0.1", str(PACKETS), str(SENDER_MBPS), f"{i}")
+                      for i in range(SENDERS)])
+        trimmed = decided(lab, SENDERS * PACKETS)["trimmed"]
         assert trimmed > 0
+        udp_cut, raw_cut = map(int, receiver.communicate(f"{trimmed * (in_udp + in_raw)}\n", timeout=120)[0].split())
         assert udp_cut == (trimmed if in_udp else 0)
         assert raw_cut == (trimmed if in_raw else 0)
 
@@ -226,15 +251,20 @@ def iperf3(lab, *flags, seconds=3):
 @pytest.mark.parametrize("rate_mbps", [100, 400])
 def test_a_link_carries_its_rate_and_not_more(rate_mbps):
     with lab_up("--hosts", "2", "--rate-mbps", str(rate_mbps)) as lab:
-        on_the_wire = 0
-        # A processor taken away can only make a try slower, so one good try shows what the link can.
-        for _ in range(5):
+        # A processor taken away makes a try slower, or lets it count what came after its time: of a link that carries
+        # less or more, no try is right.
+        udp, tcp = [], []
+        for _ in range(10):
             payload = iperf3(lab, "-u", "-b", f"{2 * rate_mbps}M", "-l", "4096", "-w", "4M", seconds=1)
-            on_the_wire = max(on_the_wire, payload * (4096 + 8 + 20 + 14 + 24) / 4096)
-            if on_the_wire > 0.9 * rate_mbps:
+            udp.append(payload * (4096 + 8 + 20 + 14 + 24) / 4096)
+            if 0.9 * rate_mbps < udp[-1] < 1.03 * rate_mbps:
                 break
-        assert 0.7 * rate_mbps < on_the_wire < 1.03 * rate_mbps
-        assert 0 < iperf3(lab) < 1.02 * rate_mbps
+        assert any(0.7 * rate_mbps < each < 1.03 * rate_mbps for each in udp), udp
+        for _ in range(5):
+            tcp.append(iperf3(lab))
+            if 0 < tcp[-1] < 1.02 * rate_mbps:
+                break
+        assert 0 < tcp[-1] < 1.02 * rate_mbps, tcp
         assert lab.status()["delay_line"]["overflow"] == 0
 
 
@@ -256,7 +286,7 @@ def test_bursts_overload_a_link_and_are_dropped_by_the_switch():
         output = run("burst", "--name", NAME, "--to", "h0", "--rate-mbps", "600", "--on-ms", "100", "--off-ms", "20",
                      "--duration-s", "2").stdout
         sent = int(output.partition("sent ")[2].split()[0])
-        port = lab.port("h0")
+        port = decided(lab, sent)
         assert port["dropped"] > 0
         assert port["trimmed"] == 0
         # The hosts' own announcements are few.

@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Paced FORGIVE data packets from one host to another, and a receiver that sees them as the wire brings them.
 #
-#   traffic.py send ADDRESS COUNT RATE_MBPS CONNECTION [DSCP]      prints how many were sent
-#   traffic.py receive SECONDS_OF_SILENCE                          prints JSON once nothing came for so long
+#   traffic.py send ADDRESS COUNT RATE_MBPS CONNECTION [DSCP]      says "ready", sends once it reads a line, prints how many
+#   traffic.py receive                                             says "ready", reads how many to wait for, prints JSON
 import ctypes
 import json
 import select
@@ -37,6 +37,8 @@ def send(address, count, rate_mbps, connection, dscp=10):
         sender.setsockopt(socket.IPPROTO_IP, socket.IP_TOS, dscp << 2 | ECT0)
     sender.connect((address, PORT))
     payload = bytes(PAYLOAD_BYTES)
+    print("ready", flush=True)
+    sys.stdin.readline()
     interval = (HEADER.size + PAYLOAD_BYTES) * 8 / (rate_mbps * 1e6)
     next_time = time.monotonic()
     for number in range(count):
@@ -96,7 +98,33 @@ class Tally:
         return True
 
 
-def receive(silence_s):
+class Arrivals:
+    """Reads sockets until as many packets came as standard input says, and shows whether more come than that. A packet
+    that does not come is given up after half a minute of silence: nobody may judge by a shorter one, on a machine that
+    may stand still."""
+
+    def __init__(self, sockets, count):
+        """count(socket) takes a packet of a socket that is ready, and returns whether it counts."""
+        self.sockets, self.count, self.seen, self.wanted = sockets, count, 0, None
+
+    def _take(self, patience_s):
+        asked = [] if self.wanted is not None else [sys.stdin]
+        ready = select.select([*self.sockets, *asked], [], [], patience_s)[0]
+        if sys.stdin in ready:
+            self.wanted = int(sys.stdin.readline())
+        self.seen += sum(self.count(one) for one in ready if one is not sys.stdin)
+        return bool(ready)
+
+    def run(self):
+        print("ready", flush=True)
+        while self.wanted is None or self.seen < self.wanted:
+            if not self._take(30) and self.wanted is not None:
+                return
+        while self._take(0.3):
+            pass
+
+
+def receive():
     tap = socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(ETH_P_ALL))
     tap.setsockopt(socket.SOL_SOCKET, 33, 256 << 20)  # SO_RCVBUFFORCE
     tap.bind(("fgv0", ETH_P_ALL))
@@ -108,17 +136,14 @@ def receive(silence_s):
             taker.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
         taker.bind((anything, PORT))
         globals().setdefault("_takers", []).append(taker)
-    print("listening", flush=True)
     tally = Tally()
     frame = bytearray(16384)
-    deadline = time.monotonic() + 30
-    while True:
-        ready, _, _ = select.select([tap], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
-            break
+
+    def count(_):
         length, address = tap.recvfrom_into(frame)
-        if address[2] != socket.PACKET_OUTGOING and tally.add(bytes(frame[:length])):
-            deadline = time.monotonic() + silence_s
+        return address[2] != socket.PACKET_OUTGOING and tally.add(bytes(frame[:length]))
+
+    Arrivals([tap], count).run()
     # Frames that this very socket had no room for would look lost.
     statistics = tap.getsockopt(263, 6, ctypes.sizeof(ctypes.c_uint) * 2)  # SOL_PACKET, PACKET_STATISTICS
     tally.result["tap_dropped"] = struct.unpack("II", statistics)[1]
@@ -130,4 +155,4 @@ if __name__ == "__main__":
         send(sys.argv[2], int(sys.argv[3]), float(sys.argv[4]), int(sys.argv[5], 16),
              int(sys.argv[6]) if len(sys.argv) > 6 else 10)
     else:
-        receive(float(sys.argv[2]))
+        receive()
