@@ -2,6 +2,7 @@
 # Real faults under a running job: what the user sees, and that everything is exact afterwards.
 import contextlib
 import ctypes
+import fcntl
 import json
 import os
 import resource
@@ -14,7 +15,7 @@ import time
 
 import pytest
 from conftest import BUILD, LAB, lab_up
-from job import PERF, PLUGIN, SILENT, Job
+from job import HELD_STEPS, PERF, PIPE_BYTES, PLUGIN, SILENT, Job
 from processes import clean_environment
 
 sys.path.insert(0, os.path.dirname(LAB))
@@ -26,6 +27,8 @@ pytestmark = pytest.mark.usefixtures("nothing_left")
 # Nothing is trimmed here unless a test says so: whatever is missing afterwards was lost by the fault.
 LINK = ("--hosts", "3", "--rate-mbps", "400", "--rtt-ms", "1", "--no-trim", "--queue-bytes", "400000")
 RANKS = 3
+# Of a job to which something happens after step 5: HELD_STEPS may be done by then.
+STEPS = 5 + HELD_STEPS + 30
 
 
 def environment(**own):
@@ -37,7 +40,7 @@ def environment(**own):
 class LabJob(Job):
     """A rank on each host of a lab."""
 
-    def __init__(self, lab, folder, steps=None, size=1_000_000, wrap=None, **own):
+    def __init__(self, lab, folder, steps=None, size=1_000_000, wrap=None, hold_at=None, **own):
         """With steps: so much data that the links need 27 ms for each, however fast the machine is. Without:
         all-reduces that need 1.7 s each, so that every rank waits for packets when the fault comes. `wrap`: words
         before a rank's own, by rank."""
@@ -45,7 +48,7 @@ class LabJob(Job):
         words += (["--steps", str(steps), "--critical", "1", "--compute-ms", "5", "--bytes", str(size)] if steps else
                   ["-b", "64M", "-e", "64M", "-n", "1000", "-w", "1", "--no-check"])
         super().__init__(folder, "", RANKS, words, lambda rank, command, **options: lab.start(
-            f"h{rank}", *(wrap or {}).get(rank, []), *command, env=environment(**own), **options))
+            f"h{rank}", *(wrap or {}).get(rank, []), *command, env=environment(**own), **options), hold_at)
 
 
 def on(lab, host, *words):
@@ -62,7 +65,7 @@ def at_switch(lab, *words):
 @pytest.mark.parametrize("side", ("host", "switch"))
 def test_a_link_that_is_down_for_a_second_costs_a_second_and_nothing_else(tmp_path, side):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50)
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5)
         job.wait_for_step(5)
         if side == "host":
             on(lab, "h1", "ip", "link", "set", "fgv0", "down")
@@ -89,7 +92,7 @@ def heal(lab):
 
 def test_a_path_that_swallows_one_direction_for_a_while_costs_time_only(tmp_path):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50)
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5)
         job.wait_for_step(5)
         blackhole(lab)
         job.assert_stands_for(0.8)
@@ -107,18 +110,17 @@ def test_a_path_that_swallows_one_direction_for_ever_is_a_clear_error_within_the
 
 def test_an_mtu_that_shrinks_for_a_while_stops_large_packets_and_harms_nothing(tmp_path):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50)
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5)
         job.wait_for_step(5)
         on(lab, "h1", "ip", "link", "set", "fgv0", "mtu", "1500")
-        time.sleep(1)
+        job.assert_stands_for(0.8)
         on(lab, "h1", "ip", "link", "set", "fgv0", "mtu", "9000")
-        result = job.assert_exact()
-        assert result["per_rank"][1]["timeouts"] > 0
+        job.assert_exact()
 
 
 def test_a_port_whose_mtu_is_lowered_for_good_makes_packets_smaller_and_the_job_ends_exactly(tmp_path):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50, FORGIVE_PEER_TIMEOUT_S="30")
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5, FORGIVE_PEER_TIMEOUT_S="30")
         job.wait_for_step(5)
         at_switch(lab, "ip", "link", "set", "p1", "mtu", "1500")
         result = job.assert_exact()
@@ -159,7 +161,7 @@ def restart_switch(lab, job, rebuild=None):
 @pytest.mark.parametrize("rebuild", (None, "h1"), ids=("program", "program_and_link"))
 def test_a_switch_that_restarts_costs_time_only(tmp_path, rebuild):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50)
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5)
         job.wait_for_step(5)
         restart_switch(lab, job, rebuild)
         job.assert_exact()
@@ -172,7 +174,6 @@ def test_three_tenths_of_all_packets_lost_at_random_leave_every_byte_exact_and_n
         result = LabJob(lab, tmp_path, steps=4, size=200_000, FORGIVE_FAULT="drop=0.3,seed=11").assert_exact()
         assert result["retransmitted_bytes"] > 0.2 * result["gradient_bytes"]
         assert result["trims"] == 0
-        assert sum(rank["segment_cuts"] for rank in result["per_rank"]) == 0, "loss was taken for a smaller MTU"
 
 
 # ---- Ranks ----
@@ -210,11 +211,12 @@ def test_the_death_of_a_rank_ends_the_others_within_the_timeout_and_says_so(tmp_
 
 def test_a_rank_that_is_stopped_for_seconds_is_alive_until_the_timeout(tmp_path):
     with lab_up(*LINK) as lab:
-        job = LabJob(lab, tmp_path, steps=50, FORGIVE_PEER_TIMEOUT_S="30")
+        job = LabJob(lab, tmp_path, steps=STEPS, hold_at=5, FORGIVE_PEER_TIMEOUT_S="30")
         job.wait_for_step(5)
         job.ranks[1].send_signal(signal.SIGSTOP)
-        time.sleep(2.5)
-        job.ranks[1].send_signal(signal.SIGCONT)
+        with contextlib.ExitStack() as stack:
+            stack.callback(job.ranks[1].send_signal, signal.SIGCONT)
+            job.assert_stands_for(2.5)
         job.assert_exact()
 
 
@@ -260,12 +262,12 @@ class TimeOfDay:
                                         stdout=subprocess.PIPE, text=True)
 
     def set(self, ahead_s):
-        """Returns by how much a process with this clock saw its time of day jump, less the time that passed."""
+        """Returns by how many hours a process with this clock saw its time of day jump, less the time that passed."""
         before = self._look()
         with open(self.file, "r+b") as file:
             file.write(struct.pack("=q", ahead_s))
         after = self._look()
-        return round(after[0] - before[0] - (after[1] - before[1]))
+        return round((after[0] - before[0] - (after[1] - before[1])) / 3600)
 
     def _look(self):
         self.witness.stdin.write("now\n")
@@ -293,7 +295,7 @@ def statistics_of(folder, begin_ns, end_ns):
 def test_a_time_of_day_set_by_an_hour_to_and_fro_while_a_job_runs_changes_nothing(tmp_path):
     trims, ledger, result = (str(tmp_path / name) for name in ("trims", "ledger", "result.json"))
     words = [PERF, "--plugin", PLUGIN, "--world", "2", "--rendezvous", f"unix:{tmp_path / 'rendezvous'}", "--timeout",
-             "30", "--steps", "60", "--compute-ms", "20", "--bytes", "1M", "--trims", trims]
+             "30", "--steps", "150", "--compute-ms", "20", "--bytes", "1M", "--trims", trims]
     own = environment(FORGIVE_INTERFACE="=lo", FORGIVE_RING_RANKS="2", FORGIVE_GRADIENT_RANKS="2", FORGIVE_TRIM="1",
                       FORGIVE_FAULT="trim=0.05,seed=7", FORGIVE_FAULT_LOG=trims, FORGIVE_TRACE_INTERVAL_US="10000",
                       FORGIVE_STATS=str(tmp_path / "statistics.%p"))
@@ -303,8 +305,10 @@ def test_a_time_of_day_set_by_an_hour_to_and_fro_while_a_job_runs_changes_nothin
                               stdout=subprocess.PIPE, stderr=subprocess.PIPE),
              subprocess.Popen([*clock.wrap, *words, "--rank", "1"], env=own, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.PIPE)]
+    # Of a line a step at most HELD_STEPS are in the pipe and as many more in our buffer: the job runs at each jump.
+    fcntl.fcntl(ranks[0].stdout, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
     jumps = []
-    for line in ranks[0].stdout:  # a line a step
+    for line in ranks[0].stdout:
         if line.split()[:1] in (["10"], ["25"], ["40"]):
             if not jumps:
                 with open(f"/proc/{ranks[1].pid}/maps", encoding="utf-8") as maps:
@@ -313,12 +317,12 @@ def test_a_time_of_day_set_by_an_hour_to_and_fro_while_a_job_runs_changes_nothin
     errors = [rank.communicate(timeout=60)[1] for rank in ranks]
     clock.end()
     assert [rank.returncode for rank in ranks] == [0, 0] and SILENT not in "".join(errors), errors
-    assert jumps == [3600, -3600, -3600], "the clock was not set: this proves nothing"
+    assert jumps == [1, -1, -1], "the clock was not set: this proves nothing"
     with open(result, encoding="utf-8") as file:
         written = json.load(file)
     assert (written["wrong"], written["budget_violations"], written["ranks_identical"]) == (0, 0, True)
     statistics = statistics_of(tmp_path, begin_ns, time.monotonic_ns())
-    assert [[line["type"] for line in own].count("step") for own in statistics] == [60, 60]
+    assert [[line["type"] for line in own].count("step") for own in statistics] == [150, 150]
     with open(ledger, encoding="ascii") as file:
         names, *ranges = [line.split() for line in file]
     ranges = [dict(zip(names[1:], each, strict=True)) for each in ranges]
