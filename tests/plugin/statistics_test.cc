@@ -91,6 +91,14 @@ std::string TemporaryFile(const std::string& name) {
   return std::string(folder == nullptr ? "/tmp" : folder) + "/forgive-" + name + "-" + std::to_string(getpid());
 }
 
+bool FileHolds(const std::string& name, const std::string& text) {
+  std::ifstream file(name);
+  for (std::string line; std::getline(file, line);) {
+    if (line.find(text) != std::string::npos) return true;
+  }
+  return false;
+}
+
 TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
   const std::string stem = TemporaryFile("stats");
   pid_t writer = 0;
@@ -105,8 +113,12 @@ TEST(PluginStatistics, WritesInitStepsSamplesAndAFinalLineAsJson) {
                 ASSERT_EQ(write(numbers[1], &self, sizeof(self)), static_cast<ssize_t>(sizeof(self)));
                 RingConnection ring = MakeRing(net);
                 for (uint64_t step = 1; step <= 3; ++step) {
-                  ASSERT_EQ(forgive.begin(step, step == 1, 4 << 20), FORGIVE_OK);
+                  // The first step's budget is less than a segment.
+                  ASSERT_EQ(forgive.begin(step, step == 1, step == 1 ? 400000 : 4 << 20), FORGIVE_OK);
                   AllReduce(net, forgive, &ring, 2, kPosted, static_cast<int>(step - 1) * 8);
+                  // It stays open until a sample of it is written, however late the thread is that takes them.
+                  const std::string own = stem + "." + std::to_string(self);
+                  EXPECT_TRUE(step > 1 || PollUntil([&] { return FileHolds(own, "\"exhausted\":true"); }));
                   ASSERT_EQ(forgive.end(step), FORGIVE_OK);
                 }
               });
@@ -202,9 +214,13 @@ TEST(PluginCounters, CountACutPacketThatNoSwitchAnswersForAsTruncated) {
     ASSERT_EQ(sendto(fd, header, sizeof(header), 0, reinterpret_cast<const sockaddr*>(&engine), sizeof(engine)),
               static_cast<ssize_t>(sizeof(header)));
     close(fd);
-    EXPECT_TRUE(Say(forgive, [](const forgive_stats_t& totals) { return totals.truncated == 1; }));
-    // Where the raw path is permitted it has seen the packet, and nobody else.
-    EXPECT_EQ(Totals(forgive).raw_packets, LogContains("raw path for cut packets") ? 1u : 0u);
+    // Where the raw path is permitted it has seen the packet, and nobody else; perhaps in the engine's next turn.
+    const uint64_t raw = LogContains("raw path for cut packets") ? 1 : 0;
+    EXPECT_TRUE(Say(forgive, [raw](const forgive_stats_t& totals) {
+      return totals.truncated == 1 && totals.raw_packets >= raw;
+    }));
+    EXPECT_EQ(Totals(forgive).truncated, 1u);
+    EXPECT_EQ(Totals(forgive).raw_packets, raw);
     EXPECT_EQ(Totals(forgive).send_errors, 0u);
   });
 }
@@ -246,7 +262,7 @@ TEST(PluginStatistics, AFileThatCannotBeWrittenIsSaidOnceAndDoesNotStopTheJob) {
       for (const std::string& line : LogLines()) count += line.find("FORGIVE_STATS") != std::string::npos;
       return count;
     };
-    EXPECT_TRUE(PollUntil([&] { return said() > 0; }, 10));
+    EXPECT_TRUE(PollUntil([&] { return said() > 0; }));
     EXPECT_EQ(said(), 1);
   };
   RunPlugin(kWord + Variables{{"FORGIVE_STATS", "/no/such/folder/stats"}}, body);
