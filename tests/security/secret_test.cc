@@ -163,8 +163,12 @@ TEST_F(SecretTest, OpensTheListenerAndStandsInNothingThatIsWritten) {
     net.close_send(pair.send_comm);
     net.close_receive(pair.receive_comm);
     usleep(1200000);  // the statistics' thread writes once a while
-    std::fflush(stderr);
-    std::string said = Contents(folder_);
+    std::string said;
+    EXPECT_TRUE(PollUntil([&] {
+      std::fflush(stderr);
+      said = Contents(folder_);
+      return said.find("\"type\":\"sample\"") != std::string::npos;
+    }));
     EXPECT_NE(said.find("\"type\":\"sample\""), std::string::npos) << "the statistics were not captured";
     EXPECT_NE(said.find("did not answer"), std::string::npos) << "standard error was not captured";
     for (const std::string& line : LogLines()) said += line + "\n";
