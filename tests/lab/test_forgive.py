@@ -25,12 +25,13 @@ ENVIRONMENT = {
 class DirectJob(Job):
     """Direct all-reduces of `size` bytes, one a step, a rank a host."""
 
-    def __init__(self, lab, folder, ranks, environment, size, steps):
+    def __init__(self, lab, folder, ranks, environment, size, steps, hold_at=None):
         words = ["--algorithm", "direct", "--steps", str(steps), "--critical", "1", "--compute-ms", "5", "--bytes",
                  str(size), "--timeout", "100", "--trims", lab.status()["trims_log"]]
         own = clean_environment(**ENVIRONMENT | {"FORGIVE_GRADIENT_RANKS": str(ranks)} | environment)
         super().__init__(folder, "", ranks, words,
-                         lambda rank, command, **options: lab.start(f"h{rank}", *command, env=own, **options))
+                         lambda rank, command, **options: lab.start(f"h{rank}", *command, env=own, **options),
+                         hold_at)
 
 
 def all_reduces(lab, folder, ranks, environment, size, steps=4):

@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 from conftest import command, lab_up, one_line, run
+from job import HELD_STEPS
 from test_forgive import LAB, DirectJob, all_reduces, assert_right
 
 pytestmark = pytest.mark.usefixtures("nothing_left")
@@ -72,7 +73,8 @@ def test_a_spine_that_swallows_everything_is_left_and_every_byte_arrives(tmp_pat
         first, spine = ports_of_both_spines(lab, 4)
         other = "spine1" if spine == "spine0" else "spine0"
         dead, good = (other, spine) if reports == "reports_live" else (spine, other)
-        job = DirectJob(lab, str(tmp_path), 2, settings(first, 4) | {"FORGIVE_PEER_TIMEOUT_S": "20"}, 1_000_000, 60)
+        job = DirectJob(lab, str(tmp_path), 2, settings(first, 4) | {"FORGIVE_PEER_TIMEOUT_S": "20"}, 1_000_000,
+                        5 + HELD_STEPS + 50, hold_at=5)
         job.wait_for_step(5)
         for address in HOSTS:  # the leaves' routes still say: half of the flows by this spine
             in_switch(lab, dead, "route", "replace", "blackhole", f"{address}/32")
@@ -97,6 +99,7 @@ def bursts(lab):
                                        "40", "--off-ms", "5", "--duration-s", "60"), stdout=subprocess.DEVNULL)
     try:
         yield
+        assert process.poll() is None, "the bursts were over: this proves nothing"
     finally:
         process.terminate()
         process.wait()
