@@ -15,6 +15,16 @@ def children(pid):
         return [int(child) for child in file.read().split()]
 
 
+def is_running(pid):
+    """Whether it is there and has not ended: one that nobody has waited for yet has."""
+    try:
+        with open(f"/proc/{pid}/stat", encoding="utf-8", errors="replace") as file:
+            fields = file.read().rpartition(")")[2].split()
+    except OSError:
+        return False
+    return bool(fields) and fields[0] not in "ZX"
+
+
 def resident_bytes(pid):
     """May raise OSError, or IndexError while it ends."""
     with open(f"/proc/{pid}/statm", encoding="ascii") as file:
