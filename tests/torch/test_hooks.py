@@ -22,7 +22,7 @@ def run_ranks(out, ranks, modes):
     """By mode: the findings of each rank after a few steps, and with a training its parameters before them."""
     environment = dict(os.environ, PYTHONPATH=str(SOURCE / "plugin" / "torch"), GLOO_SOCKET_IFNAME="lo")
     import conftest
-    words = [str(conftest.a_free_port()), ",".join(modes), str(STEPS), str(out)]
+    words = [str(conftest.free_ports(1)[0]), ",".join(modes), str(STEPS), str(out)]
     worker = SOURCE / "tests" / "torch" / "worker.py"
     processes = [subprocess.Popen([sys.executable, "-B", worker, str(rank), str(ranks), *words], env=environment,
                                   stderr=subprocess.PIPE, text=True) for rank in range(ranks)]

@@ -23,7 +23,7 @@ def test_at_p_zero_the_hook_over_the_plugin_changes_no_bit(tmp_path, algorithm):
     environment = dict(os.environ, GLOO_SOCKET_IFNAME="lo", FORGIVE_INTERFACE="=lo", FORGIVE_FAULT="trim=0.05",
                        FORGIVE_GRADIENT_TRAFFIC="all", FORGIVE_P_LOW="0", FORGIVE_P_HIGH="0", FORGIVE_LOG="warning",
                        **PROMISE[algorithm])
-    gloo, *meet = (str(conftest.a_free_port()) for _ in range(3))
+    gloo, *meet = map(str, conftest.free_ports(3))
     processes = [subprocess.Popen([sys.executable, "-B", SOURCE / "tests" / "torch" / "plugin_worker.py", str(rank),
                                    str(RANKS), gloo, ",".join(meet), algorithm, tmp_path], env=environment,
                                   stderr=subprocess.PIPE, text=True) for rank in range(RANKS)]
