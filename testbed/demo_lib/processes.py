@@ -10,6 +10,7 @@ from errors import DemoError
 
 PR_SET_PDEATHSIG = 1
 POLL_SECONDS = 0.02
+LAST_WORDS_SECONDS = 20
 
 _libc = ctypes.CDLL(None)
 
@@ -58,7 +59,7 @@ class Processes:
                 return all(code == 0 for code in codes)
             if any(code not in (None, 0) for code in codes):
                 # The others notice by themselves; their own words are worth waiting for.
-                end = min(end, time.monotonic() + 3)
+                end = min(end, time.monotonic() + LAST_WORDS_SECONDS)
             if time.monotonic() >= end:
                 return False
             self.interrupts.pause(POLL_SECONDS)
