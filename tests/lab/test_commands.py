@@ -78,10 +78,10 @@ def test_two_labs_do_not_see_each_other():
     with (lab_up("--hosts", "2", name=NAME + "one") as one,
           lab_up("--hosts", "2", "--rtt-ms", "0", name=NAME + "two") as two):
         before = two.port("h1")["other"]
-        assert one.exec("h0", "ping", "-c", "20", "-i", "0.01", "-W", "5", "-q", "10.77.0.2").returncode == 0
-        assert one.port("h1")["other"] >= 20
-        # Its own hosts' announcements may still arrive there.
-        assert two.port("h1")["other"] < before + 20
+        assert one.exec("h0", "ping", "-c", "500", "-i", "0.002", "-W", "5", "-q", "10.77.0.2").returncode == 0
+        assert one.port("h1")["other"] >= 500
+        # Its own hosts' announcements may still arrive there, a few a second at most.
+        assert two.port("h1")["other"] < before + 500
         assert one.status()["trims_log"] != two.status()["trims_log"]
 
 
@@ -241,11 +241,13 @@ def test_a_burst_schedule_follows_from_its_seed_alone():
 def test_a_burst_ends_with_its_duration_and_by_a_signal():
     words = ("burst", "--name", NAME, "--to", "h0", "--rate-mbps", "50", "--on-ms", "20", "--off-ms", "5")
     with lab_up("--hosts", "2", "--rtt-ms", "0") as lab:
-        result = run(*words, "--duration-s", "0.3")
+        result = run(*words, "--duration-s", "2")
         assert result.returncode == 0, result.stderr
         sent = int(result.stdout.partition("sent ")[2].split()[0])
         assert sent > 0
-        assert lab.port("h0")["other"] >= sent
+        deadline = time.monotonic() + 30  # they are on their way
+        while lab.port("h0")["other"] < sent:
+            assert time.monotonic() < deadline
         endless = subprocess.Popen(command(*words, "--duration-s", "3600"), stdout=subprocess.PIPE)
         before = lab.port("h0")["other"]
         while lab.port("h0")["other"] < before + 100:
