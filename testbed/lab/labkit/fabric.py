@@ -33,7 +33,7 @@ VIRTUAL_DRAIN_SHARE = 0.985
 UPLINK_QUEUE_BYTES = 16 << 20
 # A shaper that was late may catch up this much.
 SHAPER_BURST_SECONDS = 0.0005
-START_SECONDS = 5
+START_SECONDS = 20
 
 
 @dataclasses.dataclass
