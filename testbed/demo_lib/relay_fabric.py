@@ -93,7 +93,7 @@ class RelayFabric:
         host, port = self.address.rsplit(":", 1)
         end = time.monotonic() + START_SECONDS
         with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asking:
-            # A datagram that is none of ours is counted behind everything that came before it, however late the relay is.
+            # A datagram that is none of ours is counted behind all that came before it, however late the relay is.
             while (counted := self._read())["foreign"] == before:
                 if time.monotonic() > end:
                     raise DemoError(f"{self.relay} does not answer: see {self.log}")

@@ -96,7 +96,7 @@ INCAST = (*FABRIC, *LAB, "--leaves", "4", "--hosts", "4")
 def bursts(lab):
     """Nearly a link's worth to one host after the other, while the block lasts."""
     process = subprocess.Popen(command("burst", "--name", lab.name, "--to", "h0,h1,h2,h3", "--rate-mbps", "90", "--on-ms",
-                                       "40", "--off-ms", "5", "--duration-s", "60"), stdout=subprocess.DEVNULL)
+                                       "40", "--off-ms", "5", "--duration-s", "600"), stdout=subprocess.DEVNULL)
     try:
         yield
         assert process.poll() is None, "the bursts were over: this proves nothing"

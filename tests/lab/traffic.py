@@ -2,8 +2,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Paced FORGIVE data packets from one host to another, and a receiver that sees them as the wire brings them.
 #
-#   traffic.py send ADDRESS COUNT RATE_MBPS CONNECTION [DSCP]      says "ready", sends once it reads a line, prints how many
-#   traffic.py receive                                             says "ready", reads how many to wait for, prints JSON
+#   traffic.py send ADDRESS COUNT RATE_MBPS CONNECTION [DSCP]   says "ready", sends after a line came, prints how many
+#   traffic.py receive                                          says "ready", reads how many to wait for, prints JSON
 import ctypes
 import json
 import select

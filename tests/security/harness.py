@@ -40,8 +40,8 @@ def attacker(*flags):
 
 
 class Watch(threading.Thread):
-    """Looks at the ranks' memory every 0.05 s once `settled` is set, so that what they take at their start is no growth,
-    however long it took them."""
+    """Looks at the ranks' memory every 0.05 s once `settled` is set, so that what they take at their start is no
+    growth, however long it took them."""
 
     def __init__(self, launcher):
         super().__init__(daemon=True)
