@@ -14,11 +14,15 @@ class EngineFailureOver : public testing::TestWithParam<const char*> {
     std::string why;
     if (!NetworkOffered(GetParam(), &why)) GTEST_SKIP() << why;
   }
-  RankOptions Options() const {
+  // A peer that lives may be without a processor for longer than a test wants to wait for one that is silent.
+  static constexpr Nanoseconds kPeerLives = Seconds(20);
+  static constexpr Nanoseconds kPeerIsSilent = Milliseconds(800);
+
+  RankOptions Options(Nanoseconds peer_timeout = kPeerLives) const {
     RankOptions options;
     options.network = GetParam();
     options.hub = hub_;
-    options.config.peer_timeout = Milliseconds(800);
+    options.config.peer_timeout = peer_timeout;
     options.config.min_rto = Milliseconds(10);
     return options;
   }
@@ -78,7 +82,7 @@ TEST_P(EngineFailureOver, FailsTheSurvivorsRequestsWhenAPeerDies) {
 
 TEST_P(EngineFailureOver, FailsRequestsOfAPeerThatFallsSilentWithoutAWord) {
   // The peer's packets stop: its driver drops everything from the moment when it is told.
-  RankOptions options = Options();
+  RankOptions options = Options(kPeerIsSilent);
   const auto a = StartEngine(options);
   options.fault = "drop=1";
   const auto deaf = StartEngine(options);
@@ -123,7 +127,7 @@ TEST(EngineFailure, FailsBothDirectionsInTheMiddleOfTrafficWhenAPeerIsKilled) {
   const auto silent = std::make_shared<std::atomic<bool>>(false);
   EngineOptions options;
   options.devices.emplace_back();
-  options.transport.peer_timeout = Milliseconds(800);
+  options.transport.peer_timeout = Seconds(5);  // it lives first, and may be without a processor
   options.transport.min_rto = Milliseconds(10);
   options.driver_factory = [&](const DeviceOptions&, const EngineOptions&, std::string*) { return hub->Open(); };
   std::string error;
@@ -218,7 +222,7 @@ TEST_P(EngineFailureOver, FailsASendThatIsLongerThanItsReceiveOnBothSides) {
 }
 
 TEST_P(EngineFailureOver, RefusesAConnectionWithAWrongSecret) {
-  const auto a = StartEngine(Options());
+  const auto a = StartEngine(Options(kPeerIsSilent));
   const auto b = StartEngine(Options());
   ListenTicket ticket;
   const auto listener = b->Listen(0, &ticket);
