@@ -50,6 +50,8 @@ class DpdkDriver : public testing::Test {
   void MakeVeth() {
     ASSERT_TRUE(Shell("ip link add va mtu 9000 type veth peer name vb mtu 9000"));
     ASSERT_TRUE(Shell("ip link set va addrgenmode none up && ip link set vb addrgenmode none up"));
+    // A port takes what it sends as errors before.
+    ASSERT_TRUE(AwaitUp("va") && AwaitUp("vb"));
   }
   static std::unique_ptr<Driver> OpenOwn(const char* side, const std::string& address) {
     return MustOpenDpdk(
@@ -257,6 +259,9 @@ TEST_F(DpdkDriver, TalksToTheUdpDriverThroughTheKernelsRoutesAndNeighbours) {
   ASSERT_TRUE(
       other.Shell("ip link set lo up && ip addr add 10.9.0.2/24 dev vb && ip link set vb up && "
                   "ip addr add 10.8.0.7/32 dev vb"));
+  bool up = false;
+  other.Run([&up] { up = AwaitUp("vb"); });
+  ASSERT_TRUE(up && AwaitUp("va"));
   DpdkDriverOptions options = DpdkOptionsOf("--vdev=net_af_packet_a,iface=va");
   options.local_address = "10.9.0.1";
   const auto dpdk = MustOpenDpdk(options);

@@ -24,7 +24,7 @@ inline bool Shell(const std::string& command) { return std::system((command + " 
 
 // Waits until an interface that was set up carries frames: the kernel brings its queue into service a little later.
 inline bool AwaitUp(const std::string& interface) {
-  return Shell("for i in $(seq 500); do ip link show dev " + interface +
+  return Shell("for i in $(seq 3000); do ip link show dev " + interface +
                " | grep -q 'state UP' && exit 0; sleep 0.01; done; exit 1");
 }
 
