@@ -162,12 +162,12 @@ TEST_F(SecretTest, OpensTheListenerAndStandsInNothingThatIsWritten) {
     EXPECT_GT(forgiven, 0u);
     net.close_send(pair.send_comm);
     net.close_receive(pair.receive_comm);
-    usleep(1200000);  // the statistics' thread writes once a while
     std::string said;
-    EXPECT_TRUE(PollUntil([&] {
+    EXPECT_TRUE(PollUntil([&] {  // the statistics' thread writes once a while
       std::fflush(stderr);
       said = Contents(folder_);
-      return said.find("\"type\":\"sample\"") != std::string::npos;
+      return said.find("\"type\":\"step\"") != std::string::npos &&
+             said.find("\"type\":\"sample\"") != std::string::npos;
     }));
     EXPECT_NE(said.find("\"type\":\"sample\""), std::string::npos) << "the statistics were not captured";
     EXPECT_NE(said.find("did not answer"), std::string::npos) << "standard error was not captured";
