@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // Steps that the built-in detector classifies: the budget follows the norms of the steps before.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <string>
@@ -48,7 +49,7 @@ TEST(PluginStepsByNorm, FollowTheSettingsOfTheDetector) {
 }
 
 TEST(PluginStepsByNorm, GoOnFromACheckpointInAnotherProcess) {
-  std::string file = ::testing::TempDir() + "/forgive_detector_state";
+  const std::string file = ::testing::TempDir() + "forgive_detector_state_" + std::to_string(getpid());
   const Variables variables = kWord + Variables{{"FORGIVE_DETECTOR_WINDOW", "1"}};
   using Save = int64_t(forgive_detector_t*, void*, uint64_t);
   using Restore = int(forgive_detector_t*, const void*, uint64_t);

@@ -3,6 +3,7 @@
 #include "testbed/simulator/plan.h"
 
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <filesystem>
 #include <fstream>
@@ -19,7 +20,7 @@ class PlanFile : public ::testing::Test {
  protected:
   PlanFile()
       : folder_(std::filesystem::path(::testing::TempDir()) /
-                ::testing::UnitTest::GetInstance()->current_test_info()->name()) {
+                (::testing::UnitTest::GetInstance()->current_test_info()->name() + std::to_string(getpid()))) {
     std::filesystem::create_directories(folder_);
   }
   ~PlanFile() override { std::filesystem::remove_all(folder_); }
