@@ -35,7 +35,7 @@ constexpr Nanoseconds kPollInterval = Microseconds(200);
 // traffic.
 constexpr int64_t kIdleShare = 16;
 constexpr Nanoseconds kLeastIdlePollInterval = Microseconds(10);
-constexpr Nanoseconds kIdlePollInterval = Milliseconds(8);
+constexpr Nanoseconds kIdlePollInterval = Milliseconds(16);
 
 int AllowedCpus() {
   cpu_set_t set;
