@@ -17,7 +17,6 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
-#include <functional>
 
 #include "dataplane/clock.h"
 #include "dataplane/dpdk/eal.h"
@@ -45,9 +44,11 @@ static_assert(kPacketRoom >= kDataHeaderBytes + kMaxPayloadBytes + kMostHeaderBy
 constexpr uint32_t kMemoryMtuBytes = 9000;
 constexpr Nanoseconds kServerPatience = Seconds(10);
 
+bool IsMemif(const DpdkPortOptions& options) { return options.device.starts_with("net_memif"); }
+
 // Ports whose tx_burst has copied the packet when it returns: the payload need not stay.
 bool CopiesAtSend(const DpdkPortOptions& options) {
-  if (options.device.starts_with("net_memif")) return options.argument("zero-copy") != "yes";
+  if (IsMemif(options)) return options.argument("zero-copy") != "yes";
   return options.device.starts_with("net_af_packet") || options.device.starts_with("net_null") ||
          options.device.starts_with("net_pcap") || options.device.starts_with("net_tap");
 }
@@ -99,6 +100,10 @@ std::unique_ptr<PortDevice> PortDevice::Open(const DpdkPortOptions& options, boo
   std::unique_ptr<PortDevice> device(new PortDevice(options));
   device->kernel_address_ = kernel_address;
   (void)TakeEalComplaints();
+  if (IsMemif(options)) {
+    if (!InterruptGate::Enter(error)) return nullptr;
+    device->gated_ = true;
+  }
   if (!device->Probe(error) || !device->Configure(error)) return nullptr;
   return device;
 }
@@ -106,22 +111,25 @@ std::unique_ptr<PortDevice> PortDevice::Open(const DpdkPortOptions& options, boo
 PortDevice::~PortDevice() {
   RemoveFlows();
   if (id_ != RTE_MAX_ETHPORTS) {
-    const auto end = [this] {
+    WhereMemifChanges([this] {
       (void)rte_eth_dev_stop(id_);
       (void)rte_eth_dev_close(id_);
-    };
-    // DPDK's memif frees the same things there when its peer leaves at the same moment.
-    if (options_.device.starts_with("net_memif")) {
-      OnInterruptThread(end);
-    } else {
-      end();
-    }
+    });
     (void)rte_eal_hotplug_remove(options_.is_pci() ? "pci" : "vdev", options_.name().c_str());
   }
   rte_mempool_free(gather_pool_);
   rte_mempool_free(header_pool_);
   rte_mempool_free(receive_pool_);
+  if (gated_) InterruptGate::Leave();
   (void)TakeEalComplaints();
+}
+
+void PortDevice::WhereMemifChanges(const std::function<void()>& work) {
+  if (gated_) {
+    OnInterruptThread(work);
+  } else {
+    work();
+  }
 }
 
 bool PortDevice::Probe(std::string* error) {
@@ -129,7 +137,7 @@ bool PortDevice::Probe(std::string* error) {
   if (options_.is_pci() && name.size() == 7) name = "0000:" + name;
   const bool packet_ring = options_.device.starts_with("net_af_packet");
   const std::vector<int> before = packet_ring ? PacketSockets() : std::vector<int>{};
-  if (options_.device.starts_with("net_memif")) RemoveStaleSocket(options_);
+  if (IsMemif(options_)) RemoveStaleSocket(options_);
   int failed = 0;
   if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
     id_ = RTE_MAX_ETHPORTS;
@@ -156,10 +164,11 @@ bool PortDevice::MakePools(uint16_t receive_packets, uint16_t send_packets, std:
       static_cast<uint16_t>(std::max(kPacketRoom, mtu_bytes_ + uint32_t{32}) + RTE_PKTMBUF_HEADROOM);
   const uint32_t received = (software ? 0 : receive_packets) + kSparePackets;
   const uint32_t sent = (software ? 0 : send_packets) + kSparePackets / 2;
-  // One thread at a time uses them: no atomics.
-  const auto make = [](const char* kind, uint32_t count, uint16_t private_bytes, uint16_t bytes) {
+  // One thread at a time uses them: no atomics. A memif that lends its packets frees them where it loses its peer.
+  const char* const ring = IsMemif(options_) && !software ? "ring_mp_mc" : "ring_sp_sc";
+  const auto make = [ring](const char* kind, uint32_t count, uint16_t private_bytes, uint16_t bytes) {
     return rte_pktmbuf_pool_create_by_ops(PoolName(kind).c_str(), count, 0, private_bytes, bytes, SOCKET_ID_ANY,
-                                          "ring_sp_sc");
+                                          ring);
   };
   receive_pool_ = make("rx", received, 0, room);
   if (software) {
@@ -194,7 +203,7 @@ bool PortDevice::Configure(std::string* error) {
   std::copy_n(address.addr_bytes, mac_.size(), mac_.begin());
   uint16_t mtu = 0;
   (void)rte_eth_dev_get_mtu(id_, &mtu);
-  const bool memory = options_.device.starts_with("net_memif") || options_.device.starts_with("net_null");
+  const bool memory = IsMemif(options_) || options_.device.starts_with("net_null");
   mtu_bytes_ = options_.mtu_bytes != 0 ? options_.mtu_bytes : memory ? kMemoryMtuBytes : mtu;
   mtu_bytes_ = std::min(mtu_bytes_, kMostMtuBytes);
 
@@ -234,14 +243,14 @@ bool PortDevice::Configure(std::string* error) {
 // itself, does not try again; the two are started in any order.
 int PortDevice::Start() {
   const std::string role = options_.argument("role");
-  if (!options_.device.starts_with("net_memif") || role == "server" || role == "master")
-    return rte_eth_dev_start(id_);
+  if (!gated_ || role == "server" || role == "master") return rte_eth_dev_start(id_);
   const TimePoint give_up = MonotonicNow() + kServerPatience;
   while (true) {
-    const int failed = rte_eth_dev_start(id_);
+    int failed = 0;
+    WhereMemifChanges([&] { failed = rte_eth_dev_start(id_); });
     for (int looks = 0; failed == 0 && looks < 25 && !LinkUp(); ++looks) usleep(20000);
     if (MonotonicNow() >= give_up || (failed == 0 && LinkUp())) return failed;
-    if (failed == 0) (void)rte_eth_dev_stop(id_);
+    if (failed == 0) WhereMemifChanges([this] { (void)rte_eth_dev_stop(id_); });
     usleep(20000);
     (void)TakeEalComplaints();
   }

@@ -6,11 +6,13 @@
 #include <rte_ethdev.h>
 #include <rte_mbuf.h>
 
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
 #include <vector>
 
+#include "dataplane/dpdk/interrupt_gate.h"
 #include "dataplane/dpdk_options.h"
 #include "transport/datagram.h"
 
@@ -25,10 +27,14 @@ class PortDevice {
   ~PortDevice();
 
   size_t Receive(std::span<rte_mbuf*> out) {
+    const InterruptGate::Pass pass(gated_);
+    if (!pass) return 0;
     return rte_eth_rx_burst(id_, 0, out.data(), static_cast<uint16_t>(out.size()));
   }
   // Takes packets from the front; the others stay the caller's.
   size_t Send(std::span<rte_mbuf*> packets) {
+    const InterruptGate::Pass pass(gated_);
+    if (!pass) return 0;
     return rte_eth_tx_burst(id_, 0, packets.data(), static_cast<uint16_t>(packets.size()));
   }
 
@@ -57,6 +63,8 @@ class PortDevice {
 
  private:
   explicit PortDevice(const DpdkPortOptions& options) : options_(options) {}
+  // DPDK's memif changes a port on EAL's interrupt thread when its peer comes or leaves: so do we there.
+  void WhereMemifChanges(const std::function<void()>& work);
   bool Probe(std::string* error);
   bool Configure(std::string* error);
   int Start();
@@ -69,6 +77,7 @@ class PortDevice {
   uint16_t id_ = RTE_MAX_ETHPORTS;
   bool kernel_address_ = false;
   bool isolated_ = false;
+  bool gated_ = false;
   MacAddress mac_{};
   uint32_t mtu_bytes_ = 0;
   uint32_t cut_frame_bytes_ = 0;

@@ -10,9 +10,12 @@
 #include <sys/un.h>
 
 #include <algorithm>
+#include <array>
+#include <atomic>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <thread>
 
 #include "dataplane/dpdk/frame.h"
 #include "dataplane/socket_address.h"
@@ -135,6 +138,48 @@ TEST_F(DpdkDriver, ListensWhereADeadProcessLeftItsMemifSocket) {
   const std::string text = "--vdev=net_memif5,role=server,socket=" + folder + "/memif address=10.0.0.1/24";
   for (int round = 0; round < 2; ++round) EXPECT_NE(MustOpenDpdk(DpdkOptionsOf(text)), nullptr);
   EXPECT_EQ(rmdir(folder.c_str()), 0) << "the port left its socket in " << folder;
+}
+
+// DPDK unmaps a memif's memory in a thread of its own when the peer leaves.
+TEST_F(DpdkDriver, LivesOnWhenAMemifPeerEndsWhileItsPacketsAreTaken) {
+  const std::string folder = TemporaryFolder();
+  const std::string bytes = PatternBytes(1, 4000);
+  for (size_t round = 0; round < 20; ++round) {
+    std::array<std::unique_ptr<Driver>, 2> ends;
+    for (size_t side = 0; side < 2; ++side) {
+      const std::string number = std::to_string(side + 1);
+      const std::string peer = std::to_string(2 - side);
+      ends[side] = MustOpenDpdk(
+          DpdkOptionsOf("--vdev=net_memif_" + number + ",role=" + (side == 0 ? "server" : "client") +
+                        ",id=0,rsize=13,socket=" + folder + "/memif,mac=02:00:00:00:00:0" + number +
+                        " address=10.9.0." + number + "/24 neighbour=10.9.0." + peer + "@02:00:00:00:00:0" + peer));
+      ASSERT_NE(ends[side], nullptr);
+    }
+    ASSERT_TRUE(AwaitLink(*ends[0]) && AwaitLink(*ends[1]));
+    const std::unique_ptr<Driver> stays = std::move(ends[round % 2]);
+    std::unique_ptr<Driver> leaves = std::move(ends[1 - round % 2]);
+    const std::vector<Transmit> packets(64, MakePacket(stays->local_address(), bytes, PacketClass::kData));
+    const TimePoint deadline = TestDeadline();
+    // A full ring, so that packets are being taken when the peer's end is told.
+    while (leaves->SendBurst(packets) == packets.size() && MonotonicNow() < deadline) continue;
+    std::atomic<uint64_t> taken = 0;
+    std::thread taker([&] {
+      std::array<Datagram, 64> burst;
+      for (size_t count = 1; count != 0 && MonotonicNow() < deadline; taken += count) {
+        count = stays->ReceiveBurst(burst);
+      }
+    });
+    while (taken == 0 && MonotonicNow() < deadline) continue;
+    leaves.reset();
+    taker.join();
+    ASSERT_GT(taken, 0u);
+    // The end is noticed, and the port lives.
+    while (stays->description().find("link down") == std::string::npos && MonotonicNow() < deadline) {
+      ReceiveRest(*stays);
+    }
+    ASSERT_NE(stays->description().find("link down"), std::string::npos) << "in round " << round;
+  }
+  EXPECT_EQ(rmdir(folder.c_str()), 0) << "a port left its socket in " << folder;
 }
 
 TEST_F(DpdkDriver, OpensAPortAgainAndKeepsNothingOpen) {
