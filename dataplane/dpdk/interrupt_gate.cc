@@ -8,8 +8,8 @@
 #include <unistd.h>
 
 #include <cerrno>
-#include <charconv>
 #include <condition_variable>
+#include <exception>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
@@ -42,18 +42,14 @@ bool AwaitsTurn(const std::filesystem::path& descriptor_facts) {
 }
 
 // EAL's own epoll descriptor, which it makes anew with each change of its list; -1: not found.
-int FindEpoll(int last) {
+int FindEpoll(int last) try {
   const std::filesystem::path folder = "/proc/self/fdinfo";
   if (last >= 0 && AwaitsTurn(folder / std::to_string(last))) return last;
-  std::error_code error;
-  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
-    const std::string name = entry.path().filename().string();
-    int found = -1;
-    if (AwaitsTurn(entry.path())) {
-      std::from_chars(name.data(), name.data() + name.size(), found);
-      return found;
-    }
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (AwaitsTurn(entry.path())) return std::stoi(entry.path().filename().string());
   }
+  return -1;
+} catch (const std::exception&) {  // no /proc, no descriptor, no memory: nothing that may end EAL's thread
   return -1;
 }
 
