@@ -47,6 +47,7 @@ std::shared_ptr<Port> Port::Open(const DpdkPortOptions& options, const Address& 
   }
   port->device_ = PortDevice::Open(options, asking_fd >= 0, error);
   if (port->device_ == nullptr) return nullptr;
+  if (port->watch_ == nullptr) port->link_up_ = port->device_->LinkUp(false);
   if (asking_fd >= 0) {
     port->resolver_ = KernelRoutes::Open(port->watch_.get(), asking_fd, error);
     if (port->resolver_ == nullptr) return nullptr;
@@ -322,7 +323,7 @@ void Port::KeepHouse() {
     if (!device_->kernel_address()) (void)watch_->Poll();
     link_up_ = watch_->up();
   } else {
-    link_up_ = device_->LinkUp();
+    link_up_ = device_->LinkUp(link_up_);
   }
   if (!link_up_) return;
   std::array<uint8_t, kResolverFrameBytes> question;

@@ -248,8 +248,12 @@ int PortDevice::Start() {
   while (true) {
     int failed = 0;
     WhereMemifChanges([&] { failed = rte_eth_dev_start(id_); });
-    for (int looks = 0; failed == 0 && looks < 25 && !LinkUp(); ++looks) usleep(20000);
-    if (MonotonicNow() >= give_up || (failed == 0 && LinkUp())) return failed;
+    bool up = false;
+    for (int looks = 0; failed == 0 && looks < 25 && !up; ++looks) {
+      up = LinkUp(false);
+      if (!up) usleep(20000);
+    }
+    if (up || MonotonicNow() >= give_up) return failed;
     if (failed == 0) WhereMemifChanges([this] { (void)rte_eth_dev_stop(id_); });
     usleep(20000);
     (void)TakeEalComplaints();
@@ -292,7 +296,9 @@ rte_mbuf* PortDevice::AllocateSend(size_t header_bytes, const Transmit& packet, 
   return first;
 }
 
-bool PortDevice::LinkUp() const {
+bool PortDevice::LinkUp(bool before) const {
+  const InterruptGate::Pass pass(gated_);
+  if (!pass) return before;
   rte_eth_link link{};
   return rte_eth_link_get_nowait(id_, &link) == 0 && link.link_status == RTE_ETH_LINK_UP;
 }

@@ -54,7 +54,8 @@ class PortDevice {
   bool writes_ip_checksum() const { return writes_ip_checksum_; }
   bool kernel_address() const { return kernel_address_; }
   bool gathers() const { return gather_pool_ != nullptr; }
-  bool LinkUp() const;
+  // As it was `before` while the gate is closed: then the port may be about to change.
+  bool LinkUp(bool before) const;
   // A descriptor that is readable while something waits; -1: the port must be polled.
   int ring_fd() const { return ring_fd_; }
   // Packets for anybody that the port dropped since it was opened.
