@@ -20,7 +20,9 @@
 namespace forgive {
 namespace {
 
-// How often the other handlers have their turn where EAL's epoll descriptor is not found (no /proc).
+// How often the other handlers have their turn at least: a wrong guess may cost time, and not the process.
+constexpr int kTurnMilliseconds = 1000;
+// And where EAL's epoll descriptor is not known (no /proc).
 constexpr int kBlindTurnMilliseconds = 20;
 
 std::mutex gate_mutex;
@@ -41,14 +43,17 @@ bool AwaitsTurn(const std::filesystem::path& descriptor_facts) {
   return false;
 }
 
-// EAL's own epoll descriptor, which it makes anew with each change of its list; -1: not found.
-int FindEpoll(int last) try {
-  const std::filesystem::path folder = "/proc/self/fdinfo";
-  if (last >= 0 && AwaitsTurn(folder / std::to_string(last))) return last;
-  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
-    if (AwaitsTurn(entry.path())) return std::stoi(entry.path().filename().string());
+// EAL's own epoll descriptor, which it makes anew with each change of its list; -1: not found, or not for certain. An
+// epoll of somebody else's lists a closed descriptor on while a forked process has its file, and ours may have that
+// number now.
+int FindEpoll() try {
+  int found = -1;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    if (!AwaitsTurn(entry.path())) continue;
+    if (found >= 0) return -1;
+    found = std::stoi(entry.path().filename().string());
   }
-  return -1;
+  return found;
 } catch (const std::exception&) {  // no /proc, no descriptor, no memory: nothing that may end EAL's thread
   return -1;
 }
@@ -88,15 +93,14 @@ pthread_rwlock_t InterruptGate::lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITI
 // what ended the wait below is still there when EAL looks next.
 void InterruptGate::OnTurn(void*) {
   static bool locked = false;
-  static int epoll_fd = -1;
   eventfd_t asked = 0;
   (void)eventfd_read(turn_fd, &asked);
   if (locked) pthread_rwlock_unlock(&lock_);
   locked = CountTurn();
   if (!locked) return;
-  epoll_fd = FindEpoll(epoll_fd);
+  const int epoll_fd = FindEpoll();
   pollfd others{epoll_fd, POLLIN, 0};
-  (void)poll(&others, 1, epoll_fd < 0 ? kBlindTurnMilliseconds : -1);
+  (void)poll(&others, 1, epoll_fd < 0 ? kBlindTurnMilliseconds : kTurnMilliseconds);
   AskForTurn();
   FORGIVE_CHECK(pthread_rwlock_wrlock(&lock_) == 0);
 }

@@ -20,7 +20,7 @@ class InterruptGate {
   static bool Enter(std::string* error);
   static void Leave();
 
-  // One burst's; never waits: false while handlers run, which take milliseconds.
+  // One burst's; never waits: false while handlers run, which is as long as they take.
   class Pass {
    public:
     explicit Pass(bool needed) : held_(needed && pthread_rwlock_tryrdlock(&lock_) == 0), given_(held_ || !needed) {}

@@ -6,8 +6,11 @@
 #include <netinet/in.h>
 #include <sched.h>
 #include <signal.h>
+#include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 
 #include <algorithm>
 #include <array>
@@ -180,6 +183,41 @@ TEST_F(DpdkDriver, LivesOnWhenAMemifPeerEndsWhileItsPacketsAreTaken) {
     ASSERT_NE(stays->description().find("link down"), std::string::npos) << "in round " << round;
   }
   EXPECT_EQ(rmdir(folder.c_str()), 0) << "a port left its socket in " << folder;
+}
+
+// An epoll lists a closed descriptor on while a forked process has its file, and its number is given out again.
+TEST_F(DpdkDriver, OpensMemifPortsBesideAnEpollThatListsClosedDescriptors) {
+  // The descriptor in question is the process's first memif port's for ever.
+  if (getenv("FORGIVE_TEST_FRESH") == nullptr) {
+    const std::string self = std::filesystem::read_symlink("/proc/self/exe").string();
+    EXPECT_TRUE(Shell("FORGIVE_TEST_FRESH=1 timeout 60 " + self +
+                      " --gtest_filter=DpdkDriver.OpensMemifPortsBesideAnEpollThatListsClosedDescriptors"));
+    return;
+  }
+  const int epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  std::array<int, 40> closed;
+  for (int& fd : closed) {
+    fd = eventfd(0, EFD_CLOEXEC);
+    epoll_event event{};
+    event.events = EPOLLIN;
+    ASSERT_EQ(epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event), 0);
+  }
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(50);
+    while (true) pause();
+  }
+  for (const int fd : closed) close(fd);
+  const std::string folder = TemporaryFolder();
+  const std::string socket = ",id=0,socket=" + folder + "/memif address=10.9.0.";
+  {
+    const auto a = MustOpenDpdk(DpdkOptionsOf("--vdev=net_memif_1,role=server" + socket + "1/24"));
+    const auto b = MustOpenDpdk(DpdkOptionsOf("--vdev=net_memif_2,role=client" + socket + "2/24"));
+    EXPECT_TRUE(AwaitLink(*a) && AwaitLink(*b));
+  }
+  kill(child, SIGKILL);
+  waitpid(child, nullptr, 0);
+  EXPECT_EQ(rmdir(folder.c_str()), 0);
 }
 
 TEST_F(DpdkDriver, OpensAPortAgainAndKeepsNothingOpen) {
