@@ -134,10 +134,9 @@ DpdkPortOptions MakePort(const std::string& device) {
   const bool ring_given = std::ranges::any_of(std::array{"blocksz", "framesz", "framecnt"},
                                               [&](const char* key) { return !port.argument(key).empty(); });
   if (device.starts_with("net_af_packet") && !ring_given) port.device += kAfPacketRing;
-  if (device.starts_with("net_memif") && port.argument("bsize").empty()) port.device += kMemifBuffer;
+  if (port.is_memif() && port.argument("bsize").empty()) port.device += kMemifBuffer;
   // DPDK never closes a server's listening socket: a file can be made anew, an abstract name only by another process.
-  if (device.starts_with("net_memif") && port.argument("socket").starts_with("/") &&
-      port.argument("socket-abstract").empty()) {
+  if (port.is_memif() && port.argument("socket").starts_with("/") && port.argument("socket-abstract").empty()) {
     port.device += ",socket-abstract=no";
   }
   port.interface = port.is_pci() ? InterfaceOfPci(port.name()) : port.argument("iface");

@@ -31,6 +31,7 @@ struct DpdkPortOptions {
   std::vector<std::pair<std::string, MacAddress>> neighbours;  // known without asking
 
   bool is_pci() const { return !device.starts_with("net_"); }
+  bool is_memif() const { return device.starts_with("net_memif"); }
   // The device's name without its arguments.
   std::string name() const { return device.substr(0, device.find(',')); }
   // One argument of the device; empty: not given.

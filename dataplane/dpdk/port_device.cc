@@ -44,11 +44,9 @@ static_assert(kPacketRoom >= kDataHeaderBytes + kMaxPayloadBytes + kMostHeaderBy
 constexpr uint32_t kMemoryMtuBytes = 9000;
 constexpr Nanoseconds kServerPatience = Seconds(10);
 
-bool IsMemif(const DpdkPortOptions& options) { return options.device.starts_with("net_memif"); }
-
 // Ports whose tx_burst has copied the packet when it returns: the payload need not stay.
 bool CopiesAtSend(const DpdkPortOptions& options) {
-  if (IsMemif(options)) return options.argument("zero-copy") != "yes";
+  if (options.is_memif()) return options.argument("zero-copy") != "yes";
   return options.device.starts_with("net_af_packet") || options.device.starts_with("net_null") ||
          options.device.starts_with("net_pcap") || options.device.starts_with("net_tap");
 }
@@ -100,7 +98,7 @@ std::unique_ptr<PortDevice> PortDevice::Open(const DpdkPortOptions& options, boo
   std::unique_ptr<PortDevice> device(new PortDevice(options));
   device->kernel_address_ = kernel_address;
   (void)TakeEalComplaints();
-  if (IsMemif(options)) {
+  if (options.is_memif()) {
     if (!InterruptGate::Enter(error)) return nullptr;
     device->gated_ = true;
   }
@@ -137,7 +135,7 @@ bool PortDevice::Probe(std::string* error) {
   if (options_.is_pci() && name.size() == 7) name = "0000:" + name;
   const bool packet_ring = options_.device.starts_with("net_af_packet");
   const std::vector<int> before = packet_ring ? PacketSockets() : std::vector<int>{};
-  if (IsMemif(options_)) RemoveStaleSocket(options_);
+  if (options_.is_memif()) RemoveStaleSocket(options_);
   int failed = 0;
   if (rte_eth_dev_get_port_by_name(name.c_str(), &id_) != 0) {
     id_ = RTE_MAX_ETHPORTS;
@@ -165,7 +163,7 @@ bool PortDevice::MakePools(uint16_t receive_packets, uint16_t send_packets, std:
   const uint32_t received = (software ? 0 : receive_packets) + kSparePackets;
   const uint32_t sent = (software ? 0 : send_packets) + kSparePackets / 2;
   // One thread at a time uses them: no atomics. A memif that lends its packets frees them where it loses its peer.
-  const char* const ring = IsMemif(options_) && !software ? "ring_mp_mc" : "ring_sp_sc";
+  const char* const ring = options_.is_memif() && !software ? "ring_mp_mc" : "ring_sp_sc";
   const auto make = [ring](const char* kind, uint32_t count, uint16_t private_bytes, uint16_t bytes) {
     return rte_pktmbuf_pool_create_by_ops(PoolName(kind).c_str(), count, 0, private_bytes, bytes, SOCKET_ID_ANY,
                                           ring);
@@ -203,7 +201,7 @@ bool PortDevice::Configure(std::string* error) {
   std::copy_n(address.addr_bytes, mac_.size(), mac_.begin());
   uint16_t mtu = 0;
   (void)rte_eth_dev_get_mtu(id_, &mtu);
-  const bool memory = IsMemif(options_) || options_.device.starts_with("net_null");
+  const bool memory = options_.is_memif() || options_.device.starts_with("net_null");
   mtu_bytes_ = options_.mtu_bytes != 0 ? options_.mtu_bytes : memory ? kMemoryMtuBytes : mtu;
   mtu_bytes_ = std::min(mtu_bytes_, kMostMtuBytes);
 
