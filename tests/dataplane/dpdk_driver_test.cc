@@ -150,12 +150,7 @@ TEST_F(DpdkDriver, LivesOnWhenAMemifPeerEndsWhileItsPacketsAreTaken) {
   for (size_t round = 0; round < 20; ++round) {
     std::array<std::unique_ptr<Driver>, 2> ends;
     for (size_t side = 0; side < 2; ++side) {
-      const std::string number = std::to_string(side + 1);
-      const std::string peer = std::to_string(2 - side);
-      ends[side] = MustOpenDpdk(
-          DpdkOptionsOf("--vdev=net_memif_" + number + ",role=" + (side == 0 ? "server" : "client") +
-                        ",id=0,rsize=13,socket=" + folder + "/memif,mac=02:00:00:00:00:0" + number +
-                        " address=10.9.0." + number + "/24 neighbour=10.9.0." + peer + "@02:00:00:00:00:0" + peer));
+      ends[side] = MustOpenDpdk(MemifEnd(side, folder, 13));
       ASSERT_NE(ends[side], nullptr);
     }
     ASSERT_TRUE(AwaitLink(*ends[0]) && AwaitLink(*ends[1]));
@@ -209,10 +204,9 @@ TEST_F(DpdkDriver, OpensMemifPortsBesideAnEpollThatListsClosedDescriptors) {
   }
   for (const int fd : closed) close(fd);
   const std::string folder = TemporaryFolder();
-  const std::string socket = ",id=0,socket=" + folder + "/memif address=10.9.0.";
   {
-    const auto a = MustOpenDpdk(DpdkOptionsOf("--vdev=net_memif_1,role=server" + socket + "1/24"));
-    const auto b = MustOpenDpdk(DpdkOptionsOf("--vdev=net_memif_2,role=client" + socket + "2/24"));
+    const auto a = MustOpenDpdk(MemifEnd(0, folder, 12));
+    const auto b = MustOpenDpdk(MemifEnd(1, folder, 12));
     EXPECT_TRUE(AwaitLink(*a) && AwaitLink(*b));
   }
   kill(child, SIGKILL);

@@ -160,17 +160,21 @@ inline std::string TemporaryFolder() {
   return folder;
 }
 
+// One end of a memif whose socket is in the folder; 0 is the server, which is to be opened first.
+inline DpdkDriverOptions MemifEnd(size_t side, const std::string& folder, int ring_bits, bool ipv6 = false) {
+  const std::string letters[] = {"a", "b"};
+  const std::string addresses[] = {ipv6 ? "fd00:9::a" : "10.9.0.1", ipv6 ? "fd00:9::b" : "10.9.0.2"};
+  const std::string mac = "02:00:00:00:00:0";
+  return DpdkOptionsOf("--vdev=net_memif_" + letters[side] + ",role=" + (side == 0 ? "server" : "client") +
+                       ",mac=" + mac + letters[side] + ",id=0,rsize=" + std::to_string(ring_bits) +
+                       ",socket=" + folder + "/memif address=" + addresses[side] + (ipv6 ? "/64" : "/24") +
+                       " neighbour=" + addresses[1 - side] + "@" + mac + letters[1 - side]);
+}
+
 class MemifPair final : public DpdkPair {
  public:
   explicit MemifPair(bool ipv6) {
-    const char* a = ipv6 ? "fd00:9::a" : "10.9.0.1";
-    const char* b = ipv6 ? "fd00:9::b" : "10.9.0.2";
-    const std::string bits = ipv6 ? "/64" : "/24";
-    const std::string socket = ",id=0,rsize=12,socket=" + folder_ + "/memif";
-    options_[0] = DpdkOptionsOf("--vdev=net_memif_a,role=server,mac=02:00:00:00:00:0a" + socket +
-                                " address=" + (a + bits) + " neighbour=" + b + "@02:00:00:00:00:0b");
-    options_[1] = DpdkOptionsOf("--vdev=net_memif_b,role=client,mac=02:00:00:00:00:0b" + socket +
-                                " address=" + (b + bits) + " neighbour=" + a + "@02:00:00:00:00:0a");
+    for (size_t side = 0; side < 2; ++side) options_[side] = MemifEnd(side, folder_, 12, ipv6);
     Begin();
   }
   ~MemifPair() override {
