@@ -24,6 +24,7 @@ namespace {
 constexpr int kTurnMilliseconds = 1000;
 // And where EAL's epoll descriptor is not known (no /proc).
 constexpr int kBlindTurnMilliseconds = 20;
+constexpr size_t kMostListedNumbers = 1024;
 
 std::mutex gate_mutex;
 std::condition_variable turned;
@@ -33,7 +34,7 @@ int turn_fd = -1;  // readable: EAL is to call OnTurn; for the life of the proce
 
 void AskForTurn() { FORGIVE_CHECK(eventfd_write(turn_fd, 1) == 0); }
 
-// Whether this is an epoll descriptor that waits for turn_fd.
+// Whether this is an epoll descriptor that lists turn_fd.
 bool AwaitsTurn(const std::filesystem::path& descriptor_facts) {
   std::ifstream facts(descriptor_facts);
   for (std::string word; facts >> word;) {
@@ -43,38 +44,48 @@ bool AwaitsTurn(const std::filesystem::path& descriptor_facts) {
   return false;
 }
 
-// EAL's own epoll descriptor, which it makes anew with each change of its list; -1: not found, or not for certain. An
-// epoll of somebody else's lists a closed descriptor on while a forked process has its file, and ours may have that
-// number now.
-int FindEpoll() try {
-  int found = -1;
-  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
-    if (!AwaitsTurn(entry.path())) continue;
-    if (found >= 0) return -1;
-    found = std::stoi(entry.path().filename().string());
+// EAL's own epoll descriptor, which it makes anew with each change of its list; `last` is where it was. -1: not
+// found.
+int FindEpoll(int last) try {
+  const std::filesystem::path folder = "/proc/self/fdinfo";
+  if (last >= 0 && AwaitsTurn(folder / std::to_string(last))) return last;
+  for (const auto& entry : std::filesystem::directory_iterator(folder)) {
+    if (AwaitsTurn(entry.path())) return std::stoi(entry.path().filename().string());
   }
-  return found;
+  return -1;
 } catch (const std::exception&) {  // no /proc, no descriptor, no memory: nothing that may end EAL's thread
   return -1;
 }
 
+// An epoll of somebody else's lists a closed descriptor on while a forked process has its file, and the number is
+// given out again: ours is one that none lists, and then stays ours.
+void OpenTurnFd() {
+  int listed[kMostListedNumbers];
+  size_t count = 0;
+  turn_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  while (turn_fd >= 0 && count < kMostListedNumbers && FindEpoll(-1) >= 0) {
+    listed[count++] = turn_fd;
+    turn_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  }
+  const int code = errno;
+  while (count > 0) close(listed[--count]);
+  errno = code;
+}
+
 // Once in a process: EAL calls back for its life.
 bool Register(void (*on_turn)(void*), std::string* error) {
+  OpenTurnFd();
+  const std::string why = turn_fd < 0 ? " (" + std::system_category().message(errno) + ")" : "";
   rte_intr_handle* handle = rte_intr_instance_alloc(RTE_INTR_INSTANCE_F_PRIVATE);
-  const int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  const int code = errno;
-  if (handle != nullptr && fd >= 0 && rte_intr_fd_set(handle, fd) == 0 &&
-      rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
-      rte_intr_callback_register(handle, on_turn, nullptr) == 0) {
-    turn_fd = fd;
-  } else if (fd >= 0) {
-    close(fd);
-  }
+  const bool registered = handle != nullptr && turn_fd >= 0 && rte_intr_fd_set(handle, turn_fd) == 0 &&
+                          rte_intr_type_set(handle, RTE_INTR_HANDLE_EXT) == 0 &&
+                          rte_intr_callback_register(handle, on_turn, nullptr) == 0;
   rte_intr_instance_free(handle);  // EAL keeps a copy
-  if (turn_fd >= 0) return true;
-  *error = "DPDK's interrupt thread takes no handler of ours" +
-           (fd < 0 ? " (" + std::system_category().message(code) + ")" : "") +
-           ": raise ulimit -n, or choose FORGIVE_DRIVER=udp";
+  if (registered) return true;
+  if (turn_fd >= 0) close(turn_fd);
+  turn_fd = -1;
+  *error =
+      "DPDK's interrupt thread takes no handler of ours" + why + ": raise ulimit -n, or choose FORGIVE_DRIVER=udp";
   return false;
 }
 
@@ -93,12 +104,13 @@ pthread_rwlock_t InterruptGate::lock_ = PTHREAD_RWLOCK_WRITER_NONRECURSIVE_INITI
 // what ended the wait below is still there when EAL looks next.
 void InterruptGate::OnTurn(void*) {
   static bool locked = false;
+  static int epoll_fd = -1;
   eventfd_t asked = 0;
   (void)eventfd_read(turn_fd, &asked);
   if (locked) pthread_rwlock_unlock(&lock_);
   locked = CountTurn();
   if (!locked) return;
-  const int epoll_fd = FindEpoll();
+  epoll_fd = FindEpoll(epoll_fd);
   pollfd others{epoll_fd, POLLIN, 0};
   (void)poll(&others, 1, epoll_fd < 0 ? kBlindTurnMilliseconds : kTurnMilliseconds);
   AskForTurn();

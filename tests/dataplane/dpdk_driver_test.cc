@@ -18,6 +18,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
+#include <set>
 #include <thread>
 
 #include "dataplane/dpdk/frame.h"
@@ -39,6 +41,22 @@ size_t OpenDescriptors() {
   size_t count = 0;
   for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) ++count;
   return count;
+}
+
+// What the epoll descriptors of this process list: by their own number, the eventfds among the listed numbers.
+std::map<int, std::set<int>> ListedEventDescriptors() {
+  std::map<int, std::set<int>> listed;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fdinfo")) {
+    std::ifstream facts(entry.path());
+    for (std::string word; facts >> word;) {
+      int number = -1;
+      if (word != "tfd:" || !(facts >> number)) continue;
+      std::error_code closed;
+      const auto target = std::filesystem::read_symlink("/proc/self/fd/" + std::to_string(number), closed);
+      if (target == "anon_inode:[eventfd]") listed[std::stoi(entry.path().filename().string())].insert(number);
+    }
+  }
+  return listed;
 }
 
 bool Reaches(Driver& from, Driver& to) {
@@ -208,6 +226,14 @@ TEST_F(DpdkDriver, OpensMemifPortsBesideAnEpollThatListsClosedDescriptors) {
     const auto a = MustOpenDpdk(MemifEnd(0, folder, 12));
     const auto b = MustOpenDpdk(MemifEnd(1, folder, 12));
     EXPECT_TRUE(AwaitLink(*a) && AwaitLink(*b));
+    // What DPDK's thread waits for must not seem to be awaited by our epoll.
+    const std::map<int, std::set<int>> listed = ListedEventDescriptors();
+    EXPECT_GE(listed.size(), 1u);
+    for (const auto& [epoll, numbers] : listed) {
+      if (epoll == epoll_fd) continue;
+      for (const int number : numbers)
+        EXPECT_FALSE(listed.contains(epoll_fd) && listed.at(epoll_fd).contains(number));
+    }
   }
   kill(child, SIGKILL);
   waitpid(child, nullptr, 0);
